@@ -1,0 +1,61 @@
+"""dkaf learns, from searches already made, how to search the next pool of candidates in as few evaluations as possible."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from dkaf.errors import InputError, Interrupted
+    from dkaf.evaluation import Result, evaluate
+    from dkaf.learning.fit import Progress, fit
+    from dkaf.policies import Policy, load
+    from dkaf.settings import Settings, recipe
+    from dkaf.sources.builtin import digits_tasks
+    from dkaf.sources.similarity import similarity_tasks
+    from dkaf.tasks import TaskSet
+
+# Where each public name lives. They are imported at first use, so that the command line answers before PyTorch is there.
+_HOMES = {
+    "InputError": "dkaf.errors",
+    "Interrupted": "dkaf.errors",
+    "Policy": "dkaf.policies",
+    "Progress": "dkaf.learning.fit",
+    "Result": "dkaf.evaluation",
+    "Settings": "dkaf.settings",
+    "TaskSet": "dkaf.tasks",
+    "digits_tasks": "dkaf.sources.builtin",
+    "evaluate": "dkaf.evaluation",
+    "fit": "dkaf.learning.fit",
+    "load": "dkaf.policies",
+    "recipe": "dkaf.settings",
+    "similarity_tasks": "dkaf.sources.similarity",
+}
+
+__all__ = [
+    "InputError",
+    "Interrupted",
+    "Policy",
+    "Progress",
+    "Result",
+    "Settings",
+    "TaskSet",
+    "digits_tasks",
+    "evaluate",
+    "fit",
+    "load",
+    "recipe",
+    "similarity_tasks",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'dkaf' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

@@ -1,0 +1,55 @@
+"""Files are written whole or not at all: beside the target, flushed to disk, then renamed over it."""
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from dkaf.errors import InputError
+
+
+@contextlib.contextmanager
+def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open `path` for writing; it appears under its name only when the block ends without an error."""
+    path = Path(path)
+    check_writable(path)
+    handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(beside, 0o666 & ~_umask())  # mkstemp makes files that nobody else can read
+        os.replace(beside, path)
+        _flush_folder(path.parent)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(beside)
+        raise
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a path that cannot be written, before the work whose result would be lost."""
+    if path.is_dir():
+        raise InputError(f"the output must be a file, {path} is a folder; name a file in it")
+    if not path.parent.is_dir():
+        raise InputError(f"the output's folder must exist, {path.parent} does not; make it or name another")
+    if not os.access(path.parent, os.W_OK):
+        raise InputError(f"the output's folder must be writable, {path.parent} is not; name another")
+
+
+def _umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current
+
+
+def _flush_folder(folder: Path) -> None:
+    with contextlib.suppress(OSError):  # some systems cannot flush a folder; the rename is then as durable as they make it
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

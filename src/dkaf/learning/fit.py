@@ -1,0 +1,148 @@
+"""From tasks to a trained policy: the whole recipe."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from dkaf.errors import InputError, Interrupted
+from dkaf.learning.episodes import Deck, check_budget
+from dkaf.learning.pretrain import pretrain
+from dkaf.learning.reinforce import reinforce
+from dkaf.model.inputs import Inputs
+from dkaf.policies import GaussianPolicy, Policy, Training, build
+from dkaf.seeding import global_stream, stream
+from dkaf.settings import Settings
+from dkaf.settings import recipe as settings_of
+from dkaf.tasks import TaskSet
+
+
+class Progress(NamedTuple):
+    """How far a training is: what `fit(progress=...)` is called with after every update."""
+
+    stage: str
+    """`likelihood` or `policy gradient`."""
+    update: int
+    updates: int
+    """The updates this stage does at most."""
+    validation_gap: float | None
+    """The newest cumulative gap on the validation tasks, in units of y."""
+
+
+def fit(
+    train: TaskSet,
+    validation: TaskSet | None = None,
+    method: str = "dkaf",
+    acquisition: str = "mi",
+    recipe: str = "default",
+    seed: int = 0,
+    *,
+    encoder: nn.Module | None = None,
+    device: str | torch.device = "cpu",
+    progress: Callable[[Progress], None] | None = None,
+    **overrides: Any,
+) -> Policy:
+    """Learn from finished searches how to make the next one.
+
+    `validation` tasks say when to stop; without them every update is done. `method` is dkaf, dkl, gp, rl, metabo or
+    random, `acquisition` mi, ei or ucb (for the first three), `recipe` default or paper; any field of `Settings` can be
+    overridden by keyword. `encoder` is a module of your own, rows x D to rows x d; it is copied, not changed.
+    Ctrl-C raises `Interrupted`, which carries the best policy so far.
+
+    >>> import dkaf
+    >>> train, validation, test = dkaf.digits_tasks(n_tasks=12, pool_size=30).split(8, 2, 2)
+    >>> policy = dkaf.fit(train, validation, seed=1, pretrain_updates=20, updates=2)
+    >>> policy.training_log.updates
+    2
+    """
+    settings = settings_of(recipe, method, acquisition, **overrides)
+    if len(train) == 0:
+        raise InputError("training needs at least one task, none came; pass finished searches")
+    if validation is not None and len(validation) == 0:
+        validation = None
+    for tasks in (train, validation):
+        if tasks is not None:
+            check_budget(tasks, settings.queries, settings.initial)
+    with global_stream(seed, "weights and dropout"):
+        policy = _untrained(train, method, acquisition, settings, seed, encoder).to(device)
+        log = _Log(settings, progress)
+        try:
+            decks = Deck.of(policy, train), None if validation is None else Deck.of(policy, validation)
+            if isinstance(policy, GaussianPolicy) and settings.pretrain_updates:
+                pretrain(policy, *decks, seed, log.likelihood)
+            log.next_stage("likelihood")
+            if policy.trained_by_gradient() and settings.updates:
+                reinforce(policy, *decks, seed, log.policy_gradient)
+            log.next_stage("policy gradient")
+        except KeyboardInterrupt:
+            policy.training_log = replace(log.training(), stopped="interrupted")
+            raise Interrupted(policy.eval()) from None
+    policy.training_log = log.training()
+    return policy.eval()
+
+
+def _untrained(
+    train: TaskSet, method: str, acquisition: str, settings: Settings, seed: int, encoder: nn.Module | None
+) -> Policy:
+    """A policy at the scale of its training data, and of nothing else."""
+    rows = np.unique(np.concatenate(train.pools))
+    policy = build(method, acquisition, settings, Inputs.fitted(train.features, rows, settings.inputs), encoder)
+    responses = np.concatenate(train.responses)
+    if settings.standardise_responses:
+        policy.response_shift.fill_(responses.mean())
+        policy.response_scale.fill_(responses.std() or 1.0)
+    if isinstance(policy, GaussianPolicy):
+        some = torch.randperm(len(rows), generator=stream(seed, "initial kernel"))[:512].sort().values.numpy()
+        variance = float(responses.var()) / float(policy.response_scale) ** 2
+        policy.prior.eval().initialise(policy.inputs(train.features, rows[some]), variance)
+    return policy
+
+
+class _Log:
+    """What happened so far, gathered from the stages' reports."""
+
+    def __init__(self, settings: Settings, progress: Callable[[Progress], None] | None) -> None:
+        self.settings = settings
+        self.progress = progress
+        self.began = time.perf_counter()
+        self.seconds: dict[str, float] = {}
+        self.pretrain_updates = 0
+        self.updates = 0
+        self.curve: list[tuple[int, float]] = []
+
+    def next_stage(self, finished: str) -> None:
+        now = time.perf_counter()
+        self.seconds[finished], self.began = now - self.began, now
+
+    def likelihood(self, update: int) -> None:
+        self.pretrain_updates = update
+        self._tell("likelihood", update, self.settings.pretrain_updates)
+
+    def policy_gradient(self, update: int, gap: float | None) -> None:
+        self.updates = update
+        if gap is not None:
+            self.curve.append((update, gap))
+        self._tell("policy gradient", update, self.settings.updates)
+
+    def _tell(self, stage: str, update: int, updates: int) -> None:
+        if self.progress is not None:
+            self.progress(Progress(stage, update, updates, self.curve[-1][1] if self.curve else None))
+
+    def training(self) -> Training:
+        if self.updates == self.settings.updates:
+            stopped = f"did all {self.updates} updates"
+        else:
+            stopped = f"no better validation gap for {self.settings.patience} updates"
+        best = min(self.curve, key=lambda point: point[1])[0] if self.curve else self.updates
+        return Training(
+            pretrain_updates=self.pretrain_updates,
+            updates=self.updates,
+            best_update=best,
+            validation=tuple(self.curve),
+            stopped=stopped,
+            seconds=dict(self.seconds),
+        )

@@ -1,0 +1,40 @@
+"""One step of an optimiser, and knowing when to stop: what both stages of training share."""
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+
+class BestWeights:
+    """The best weights so far, where lower is better, and whether it is time to stop waiting for better ones."""
+
+    def __init__(self, module: nn.Module, patience: int | None) -> None:
+        self.module = module
+        self.patience = patience
+        self.value: float | None = None
+        self.update = 0
+        self._weights = copy.deepcopy(module.state_dict())
+
+    def offer(self, update: int, value: float) -> None:
+        if self.value is None or value < self.value:
+            self.value, self.update = value, update
+            self._weights = copy.deepcopy(self.module.state_dict())
+
+    def waited_enough(self, update: int) -> bool:
+        return self.patience is not None and self.value is not None and update - self.update >= self.patience
+
+    def restore(self) -> None:
+        """Go back to the best weights; without any validation, the last ones stay."""
+        if self.value is not None:
+            self.module.load_state_dict(self._weights)
+        self.module.eval()
+
+
+def descend(optimiser: torch.optim.Optimizer, loss: Tensor, clip: float | None) -> None:
+    """One step down the gradient, which is shortened to `clip` if it is longer."""
+    optimiser.zero_grad()
+    loss.backward()
+    if clip is not None:
+        torch.nn.utils.clip_grad_norm_([p for group in optimiser.param_groups for p in group["params"]], clip)
+    optimiser.step()

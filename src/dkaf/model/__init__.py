@@ -1,0 +1,1 @@
+"""The mathematics: features to representations, representations to a posterior, a posterior to scores."""

@@ -1,0 +1,85 @@
+"""Acquisition functions: from what is believed of every candidate to how much it deserves the next query.
+
+| symbol | meaning | shape |
+|---|---|---|
+| mu, var | posterior mean and predictive variance, before the query | *batch x N |
+| best | best response observed so far | *batch |
+| xi | GP-MI's accumulated variance | *batch |
+| nu | weight of the uncertainty | scalar |
+
+All are finite, with finite gradients, at var = 0 and xi = 0.
+"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+class Outlook(NamedTuple):
+    """What an acquisition function may look at before a query."""
+
+    mean: Float[Tensor, "*batch n"]
+    var: Float[Tensor, "*batch n"]
+    best: Float[Tensor, "*batch"]
+    xi: Float[Tensor, "*batch"]
+
+
+def mi(outlook: Outlook, nu: Float[Tensor, ""]) -> Float[Tensor, "*batch n"]:
+    """Eq. (a), with sqrt(var + xi) - sqrt(xi) as a quotient: the difference loses all its digits once xi >> var."""
+    xi = outlook.xi.unsqueeze(-1)
+    return outlook.mean + nu.sqrt() * outlook.var / (_sqrt(outlook.var + xi) + _sqrt(xi))
+
+
+def ucb(outlook: Outlook, nu: Float[Tensor, ""]) -> Float[Tensor, "*batch n"]:
+    """Eq. (a_ucb)."""
+    return outlook.mean + nu.sqrt() * _sqrt(outlook.var)
+
+
+def ei(outlook: Outlook, nu: Float[Tensor, ""]) -> Float[Tensor, "*batch n"]:
+    """Eq. (a_ei); nu has no part in it."""
+    sigma = _sqrt(outlook.var)
+    u = (outlook.mean - outlook.best.unsqueeze(-1)) / sigma
+    return sigma * (u * torch.special.ndtr(u) + _normal_density(u))
+
+
+def log_ei(outlook: Outlook, nu: Float[Tensor, ""]) -> Float[Tensor, "*batch n"]:
+    """The logarithm of Eq. (a_ei), with digits and gradients where EI itself underflows to zero."""
+    sigma = _sqrt(outlook.var)
+    u = (outlook.mean - outlook.best.unsqueeze(-1)) / sigma
+    return sigma.log() + _log_h(u)
+
+
+ACQUISITIONS: dict[str, Callable[[Outlook, Tensor], Tensor]] = {"mi": mi, "ei": ei, "log_ei": log_ei, "ucb": ucb}
+
+
+def _sqrt(value: Tensor) -> Tensor:
+    """A square root whose gradient at 0 is 0, not infinite."""
+    return value.clamp_min(1e-12).sqrt()
+
+
+def _normal_density(u: Tensor) -> Tensor:
+    return torch.exp(-0.5 * u * u) / math.sqrt(2 * math.pi)
+
+
+def _log_h(u: Tensor) -> Tensor:
+    """log(phi(u) + u Phi(u)), in three pieces, each fed only what it can bear (a `where` passes NaN gradients on).
+
+    Near and above 0, as it stands. Below -1, phi(u) is taken out: log phi(u) + log(1 - |u| R), with Mills' ratio
+    R = sqrt(pi/2) erfcx(|u|/sqrt 2). Far below, |u| R is 1 but for rounding: the series of 1 - |u| R in 1/u^2.
+    """
+    far = -((torch.finfo(u.dtype).eps / 100) ** -0.125)  # where rounding and the series' first missing term are alike
+    near_u, middle_u, far_u = u.clamp_min(-1), u.clamp(far, -1), u.clamp_max(far)
+    near = torch.log(_normal_density(near_u) + near_u * torch.special.ndtr(near_u))
+    mills = math.sqrt(math.pi / 2) * torch.special.erfcx(-middle_u / math.sqrt(2))
+    middle = _log_density(middle_u) + torch.log1p(middle_u * mills)
+    inverse = far_u**-2
+    series = _log_density(far_u) + inverse.log() + torch.log1p(inverse * (-3 + inverse * (15 - 105 * inverse)))
+    return torch.where(u > -1, near, torch.where(u > far, middle, series))
+
+
+def _log_density(u: Tensor) -> Tensor:
+    return -0.5 * u * u - 0.5 * math.log(2 * math.pi)

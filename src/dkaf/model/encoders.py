@@ -1,0 +1,49 @@
+"""Networks from features to representations."""
+
+from itertools import pairwise
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from dkaf.model.inputs import Rows
+
+
+class FeedForward(nn.Module):
+    """Linear layers with ReLU and dropout between them; the first one takes sparse rows as they are."""
+
+    accepts_sparse = True
+
+    def __init__(self, n_inputs: int, n_outputs: int, *, layers: int, width: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        sizes = [n_inputs, *[width] * (layers - 1), n_outputs]
+        self.linears = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Rows) -> Float[Tensor, "*batch d"]:
+        return self.after_first(self.first(x))
+
+    def first(self, x: Rows, columns: slice = slice(None), *, bias: bool = True) -> Float[Tensor, "*batch h"]:
+        """The first layer alone, on some of its inputs: with [a, b] as input it is the sum of its parts for a and b."""
+        linear = self.linears[0]
+        hidden = x @ linear.weight[:, columns].T
+        return hidden + linear.bias if bias else hidden
+
+    def last_hidden(self, x: Rows) -> Float[Tensor, "*batch h"]:
+        """What the last layer is given."""
+        hidden = self.first(x).relu()
+        for linear in list(self.linears)[1:-1]:
+            hidden = linear(self.dropout(hidden)).relu()
+        return hidden
+
+    def after_first(self, hidden: Float[Tensor, "*batch h"]) -> Float[Tensor, "*batch d"]:
+        for linear in list(self.linears)[1:]:
+            hidden = linear(self.dropout(hidden.relu()))
+        return hidden
+
+
+def encode(encoder: nn.Module, x: Rows) -> Float[Tensor, "r d"]:
+    """Run any encoder; one that does not say it `accepts_sparse` gets just these rows made dense."""
+    if not isinstance(x, Tensor) and not getattr(encoder, "accepts_sparse", False):
+        x = x.dense()
+    z: Tensor = encoder(x)
+    return z

@@ -1,0 +1,95 @@
+"""The posterior of a Gaussian process along a search, from one factorisation.
+
+| symbol | meaning | shape |
+|---|---|---|
+| S, E, N | starts in a batch, episodes a start, candidates in a pool | |
+| k | observed points of an episode, in the order they were observed | |
+| m, prior_var | prior mean; prior variance of a noisy response, k(x, x) + beta | S x N |
+| chosen, y | which candidates were observed, and their responses | S x E x k |
+| K_ox | kernel between the observed and all candidates, free of noise | S x E x k x N |
+| L, V, w | chol(K_oo + beta I), L^-1 K_ox, L^-1 (y - m_o) | |
+
+Row t of V is what observation t adds, so cumulative sums over rows give the posterior after every observation.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+class Trajectory(NamedTuple):
+    """Beliefs about all candidates before each observation and after the last: stage t has seen t observations."""
+
+    mean: Float[Tensor, "s e stages n"]
+    var: Float[Tensor, "s e stages n"]
+    pivots: Float[Tensor, "s e k"]
+    """The predictive variance of each observed point just before it was observed."""
+
+
+def trajectory(
+    m: Float[Tensor, "s n"],
+    prior_var: Float[Tensor, "s n"],
+    noise: Float[Tensor, ""],
+    K_ox: Float[Tensor, "s e k n"],
+    chosen: Int[Tensor, "s e k"],
+    y: Float[Tensor, "s e k"],
+) -> Trajectory:
+    """The posterior of every stage of every episode, with gradients: Eq. (mu) and Eq. (sigma) with one beta each."""
+    S, E, k, N = K_ox.shape
+    m, prior_var = m.unsqueeze(1).expand(S, E, N), prior_var.unsqueeze(1).expand(S, E, N)
+    K_oo = K_ox.gather(3, chosen.unsqueeze(2).expand(S, E, k, k))
+    off_diagonal = ~torch.eye(k, dtype=torch.bool, device=chosen.device)
+    L = torch.linalg.cholesky(K_oo * off_diagonal + torch.diag_embed(prior_var.gather(2, chosen)))
+    residual = (y - m.gather(2, chosen)).unsqueeze(-1)
+    solved = torch.linalg.solve_triangular(L, torch.cat((K_ox, residual), dim=-1), upper=False)
+    V, w = solved[..., :-1], solved[..., -1:]
+    steps = torch.stack((V * w, -V * V)).cumsum(dim=3)
+    start = torch.stack((m, prior_var)).unsqueeze(3)
+    mean, var = torch.cat((start, start + steps), dim=3).unbind()
+    # Exactly, var >= noise; single precision may fall below, and a variance below zero has no root.
+    return Trajectory(mean, var.clamp_min(0.5 * noise.detach()), L.diagonal(dim1=-2, dim2=-1) ** 2)
+
+
+class Beliefs(NamedTuple):
+    """The posterior at one stage, and the rows of V that the next observation needs."""
+
+    mean: Float[Tensor, "s e n"]
+    var: Float[Tensor, "s e n"]
+    V: Float[Tensor, "s e t n"]
+
+
+def prior_beliefs(m: Float[Tensor, "s n"], prior_var: Float[Tensor, "s n"], episodes: int) -> Beliefs:
+    S, N = m.shape
+    mean, var = (value.unsqueeze(1).expand(S, episodes, N) for value in (m, prior_var))
+    return Beliefs(mean, var, m.new_empty(S, episodes, 0, N))
+
+
+def condition(
+    beliefs: Beliefs,
+    noise: Float[Tensor, ""],
+    k_ox: Float[Tensor, "s e n"],
+    chosen: Int[Tensor, "s e"],
+    y: Float[Tensor, "s e"],
+) -> Beliefs:
+    """One observation more: one row of V, O(t) a candidate. Without gradients this is all that a search needs."""
+    mean, var, V = beliefs
+    index = chosen.unsqueeze(-1)
+    pivot = var.gather(2, index).sqrt()
+    V_o = V.gather(3, index.unsqueeze(-1).expand(*V.shape[:3], 1))
+    v = (k_ox - (V_o * V).sum(dim=2)) / pivot
+    w = (y.unsqueeze(-1) - mean.gather(2, index)) / pivot
+    var = (var - v * v).clamp_min(0.5 * noise)
+    return Beliefs(mean + v * w, var, torch.cat((V, v.unsqueeze(2)), dim=2))
+
+
+def log_likelihood(
+    m: Float[Tensor, "s n"], K: Float[Tensor, "s n n"], y: Float[Tensor, "s n"]
+) -> Float[Tensor, " s"]:
+    """Eq. (marginal), one density a task, divided by the points so that tasks of all sizes weigh alike."""
+    L = torch.linalg.cholesky(K)
+    w = torch.linalg.solve_triangular(L, (y - m).unsqueeze(-1), upper=False).squeeze(-1)
+    log_det = 2 * L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    n = y.shape[-1]
+    return -0.5 * (w.square().sum(-1) + log_det) / n - 0.5 * torch.log(torch.tensor(2 * torch.pi)).to(y)

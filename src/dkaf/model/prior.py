@@ -1,0 +1,133 @@
+"""The Gaussian process prior over a pool: representations, their kernel, and the prior mean.
+
+S pools of N candidates, d values a representation, p features of the linear part.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from dkaf.model.encoders import encode
+from dkaf.model.inputs import Rows, SparseRows
+from dkaf.model.posterior import log_likelihood
+
+NOISE_FLOOR = 1e-4  # of the amplitude; keeps the factorisation sound in single precision with duplicate candidates
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """Pools of one batch, as positions in the rows that were encoded; shorter pools are padded."""
+
+    rows: Int[Tensor, "s n"]
+    mask: Bool[Tensor, "s n"]
+
+
+@dataclass(frozen=True, eq=False)
+class Points:
+    """The candidates of a batch of pools as the kernel sees them."""
+
+    mean: Float[Tensor, "s n"]
+    square: Float[Tensor, "s n"]
+    """Squared norm of each representation."""
+    z: Float[Tensor, "s n d"] | SparseRows
+    """Representations; for the GP on sparse features, the features themselves, and `rows` says which are whose."""
+    rows: Int[Tensor, "s n"]
+    linear: Float[Tensor, "s n p"] | None
+
+    def inner(self, chosen: Int[Tensor, "s m"]) -> Float[Tensor, "s m n"]:
+        """Inner products of chosen candidates with all of their pool."""
+        if isinstance(self.z, SparseRows):
+            S, M = chosen.shape
+            picked = self.z[self.rows.gather(1, chosen).ravel()].dense()
+            products = (self.z @ picked.T).T.reshape(S, M, -1)
+            return products.gather(2, self.rows.unsqueeze(1).expand(S, M, -1))
+        return _take(self.z, chosen) @ self.z.mT
+
+    def at(self, chosen: Int[Tensor, "s m"]) -> "Points":
+        """Only the chosen candidates of each pool."""
+        return Points(
+            self.mean.gather(1, chosen),
+            self.square.gather(1, chosen),
+            self.z if isinstance(self.z, SparseRows) else _take(self.z, chosen),
+            self.rows.gather(1, chosen),
+            None if self.linear is None else _take(self.linear, chosen),
+        )
+
+
+class Prior(nn.Module):
+    """k(x, x') = alpha exp(-|z - z'|^2 / (2 eta)) + phi'phi + beta delta, mean m(x), with z = g(x): Eq. (k).
+
+    The linear part phi = W z and the prior mean are ours; without them this is the paper's. Without an encoder, z = x.
+    """
+
+    def __init__(self, encoder: nn.Module | None, n_values: int, *, linear_features: int, learned_mean: bool) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.log_amplitude = nn.Parameter(torch.zeros(()))
+        self.log_noise = nn.Parameter(torch.zeros(()))  # of beta / alpha
+        self.log_length = nn.Parameter(torch.zeros(()))  # of eta
+        self.linear = nn.Linear(n_values, linear_features, bias=False) if linear_features else None
+        self.mean = nn.Linear(n_values, 1) if learned_mean else None
+
+    @property
+    def amplitude(self) -> Float[Tensor, ""]:
+        return self.log_amplitude.exp()
+
+    @property
+    def noise(self) -> Float[Tensor, ""]:
+        return self.amplitude * (NOISE_FLOOR + self.log_noise.exp())
+
+    @torch.no_grad()
+    def initialise(self, x: Rows, response_variance: float) -> None:
+        """Start the kernel at the scale of the data: amplitude, a tenth of it as noise, the usual squared distance."""
+        z = self.represent(x)
+        if isinstance(z, SparseRows):
+            centre = torch.from_numpy(z.matrix.mean(axis=0)).to(z.device)
+            spread = float(z.square().mean() - centre.square().sum())
+        else:
+            spread = float((z - z.mean(0)).square().sum(1).mean())
+        self.log_amplitude.fill_(max(response_variance, 1e-12)).log_()
+        self.log_noise.fill_(0.1).log_()
+        self.log_length.fill_(max(2 * spread, 1e-12)).log_()  # E|z - z'|^2 is twice the variance
+
+    def represent(self, x: Rows) -> Rows:
+        return x if self.encoder is None else encode(self.encoder, x)
+
+    def points(self, x: Rows, pool: Pool) -> Points:
+        """Encode the rows once; every pool takes its own."""
+        z = self.represent(x)
+        if isinstance(z, SparseRows):
+            square = z.square()[pool.rows]
+            return Points(torch.zeros_like(square), square, z, pool.rows, None)
+        mean = z.new_zeros(len(z)) if self.mean is None else self.mean(z).squeeze(-1)
+        linear = None if self.linear is None else self.linear(z)[pool.rows]
+        z = z - z.mean(dim=0).detach()  # distances do not change, and differences of squares keep their digits
+        z = z[pool.rows]
+        return Points(mean[pool.rows], z.square().sum(-1), z, pool.rows, linear)
+
+    def covariance(self, points: Points, chosen: Int[Tensor, "s m"]) -> Float[Tensor, "s m n"]:
+        """k between chosen candidates and all of their pool, free of noise."""
+        square = points.square.gather(1, chosen).unsqueeze(2) + points.square.unsqueeze(1)
+        distance = (square - 2 * points.inner(chosen)).clamp_min(0)
+        K = self.amplitude * torch.exp(-0.5 * distance / self.log_length.exp())
+        if points.linear is not None:
+            K = K + _take(points.linear, chosen) @ points.linear.mT
+        return K
+
+    def variance(self, points: Points) -> Float[Tensor, "s n"]:
+        """Prior variance of a noisy response, k(x, x) + beta."""
+        var = (self.amplitude + self.noise).expand_as(points.mean)
+        return var if points.linear is None else var + points.linear.square().sum(-1)
+
+    def log_likelihood(self, points: Points, y: Float[Tensor, "s n"]) -> Float[Tensor, " s"]:
+        S, N = y.shape
+        everyone = torch.arange(N, device=y.device).expand(S, N)
+        eye = torch.eye(N, dtype=torch.bool, device=y.device)
+        K = self.covariance(points, everyone).where(~eye, torch.diag_embed(self.variance(points)))
+        return log_likelihood(points.mean, K, y)
+
+
+def _take(values: Float[Tensor, "s n d"], chosen: Int[Tensor, "s m"]) -> Float[Tensor, "s m d"]:
+    return values.gather(1, chosen.unsqueeze(2).expand(-1, -1, values.shape[2]))

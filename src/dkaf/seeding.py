@@ -1,0 +1,30 @@
+"""One seed, many streams: every purpose draws from a stream of its own, so that no draw shifts another."""
+
+import contextlib
+import hashlib
+from collections.abc import Iterator
+
+import torch
+
+
+def derive(seed: int, *purpose: str | int) -> int:
+    """A 63-bit seed for one purpose; the same on every machine and for any number of workers."""
+    text = repr((int(seed), *purpose)).encode()
+    return int.from_bytes(hashlib.sha256(text).digest()[:8], "big") >> 1
+
+
+def stream(seed: int, *purpose: str | int) -> torch.Generator:
+    """The stream of random numbers for one purpose. Always on the CPU, so that devices draw alike."""
+    return torch.Generator().manual_seed(derive(seed, *purpose))
+
+
+@contextlib.contextmanager
+def global_stream(seed: int, *purpose: str | int) -> Iterator[None]:
+    """Seed PyTorch's global generators for a block and put them back after it.
+
+    Initial weights and dropout, the user's own modules included, draw from the global generators and take no other.
+    """
+    devices = list(range(torch.cuda.device_count()))
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(derive(seed, *purpose))
+        yield

@@ -1,0 +1,203 @@
+"""Every setting, its default and its sentence, in one place; and the recipes made of them.
+
+This module imports no PyTorch, so that the command line can list the settings at once.
+"""
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, get_args, get_type_hints
+
+from dkaf.errors import InputError
+
+Method = Literal["dkaf", "dkl", "gp", "rl", "metabo", "random"]
+Acquisition = Literal["mi", "ei", "ucb"]
+InputKind = Literal["auto", "counts", "standardise", "raw"]
+
+METHODS: tuple[Method, ...] = get_args(Method)
+ACQUISITIONS: tuple[Acquisition, ...] = get_args(Acquisition)
+
+
+def _setting(default: Any, sentence: str) -> Any:
+    return dataclasses.field(default=default, metadata={"sentence": sentence})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a policy is built and trained. The defaults are the paper's, with the readings of docs/paper.md.
+
+    >>> import dkaf
+    >>> dkaf.recipe("paper").gamma
+    0.99
+    >>> dkaf.recipe("default", updates=200).updates
+    200
+    """
+
+    # The model
+    inputs: InputKind = _setting("auto", "scaling of features: counts (log(1+x)), standardise, raw, or auto by their values")
+    layers: int = _setting(4, "linear layers of each network")
+    width: int = _setting(32, "units of each hidden layer, and values of the representation")
+    dropout: float = _setting(0.0, "share of hidden units dropped in training")
+    linear_features: int = _setting(0, "learned features of a linear kernel added to the RBF one; 0 for none")
+    learned_mean: bool = _setting(False, "whether the prior mean is learned (else zero)")
+    standardise_responses: bool = _setting(False, "whether responses are scaled by the training tasks' mean and deviation")
+    nu: float = _setting(math.log(2 / 1e-6), "weight of the uncertainty in MI and UCB, at the start if it is learned")
+    learned_nu: bool = _setting(False, "whether nu is trained with the rest")
+    rl_sees_responses: bool = _setting(True, "whether RL's deep set takes [x, y]; the paper prints x alone")
+
+    # The searches it is trained on
+    queries: int = _setting(10, "queries of a training or validation search, T")
+    initial: int = _setting(1, "candidates evaluated before the first query, |N_0|")
+
+    # Marginal likelihood: all the training of DKL and GP, and what the others start from
+    pretrain_updates: int = _setting(1000, "updates by marginal likelihood, at most")
+    pretrain_tasks: int = _setting(16, "tasks of an update by marginal likelihood")
+    pretrain_points: int = _setting(128, "candidates of each of those tasks")
+    pretrain_learning_rate: float = _setting(1e-3, "Adam's learning rate for the marginal likelihood")
+    pretrain_patience: int | None = _setting(None, "updates without a better validation likelihood before stopping; none: off")
+
+    # Policy gradient
+    updates: int = _setting(1000, "updates by policy gradient, at most")
+    starts: int = _setting(16, "tasks, each with one start, of an update by policy gradient")
+    episodes: int = _setting(1, "episodes from each start")
+    baseline: Literal["batch", "leave-one-out"] = _setting("batch", "what G_t is compared with: the batch's mean, or the other episodes of its start")
+    gamma: float = _setting(0.99, "discount of later gaps in G_t")
+    temperature: float = _setting(1.0, "the softmax divides scores by this")
+    log_ei: bool = _setting(False, "whether EI's score is log EI (the same choices, another softmax)")
+    learning_rate: float = _setting(1e-3, "Adam's learning rate for the policy gradient")
+    likelihood_weight: float = _setting(0.0, "weight of the likelihood term kept beside the policy gradient")
+    weight_decay: float = _setting(0.0, "AdamW's decay of the weights, in both stages")
+    clip: float | None = _setting(None, "largest norm of a gradient; none: off")
+
+    # Validation
+    validate_every: int = _setting(10, "updates between two validations")
+    validation_starts: int = _setting(1, "starts of each validation task")
+    patience: int | None = _setting(200, "updates without a better validation gap before stopping; none: off")
+
+    def __post_init__(self) -> None:
+        for name, kind in get_type_hints(Settings).items():
+            object.__setattr__(self, name, _checked(name, kind, getattr(self, name)))
+        positive = (
+            "layers width nu queries pretrain_tasks pretrain_points pretrain_learning_rate starts episodes gamma "
+            "temperature learning_rate validate_every validation_starts"
+        )
+        for name in positive.split():
+            if getattr(self, name) <= 0:
+                raise InputError(f"setting {name} is above 0, {getattr(self, name)} came; raise it")
+        for name in "linear_features initial pretrain_updates updates likelihood_weight weight_decay".split():
+            if getattr(self, name) < 0:
+                raise InputError(f"setting {name} is at least 0, {getattr(self, name)} came; raise it")
+        for name in "clip patience pretrain_patience".split():
+            if getattr(self, name) is not None and getattr(self, name) <= 0:
+                raise InputError(f"setting {name} is above 0 or none, {getattr(self, name)} came; raise it or pass none")
+        if not 0 <= self.dropout < 1:
+            raise InputError(f"setting dropout is at least 0 and below 1, {self.dropout} came; lower it")
+        if self.gamma > 1:
+            raise InputError(f"setting gamma is at most 1, {self.gamma} came; lower it")
+        if self.baseline == "leave-one-out" and self.episodes < 2:
+            raise InputError(
+                f"baseline leave-one-out compares episodes of one start, episodes is {self.episodes}; "
+                "set episodes to 2 or more, or baseline to batch"
+            )
+
+    def __str__(self) -> str:
+        rows = [(f.name, str(getattr(self, f.name)), f.metadata["sentence"]) for f in dataclasses.fields(self)]
+        wide = [max(len(row[column]) for row in rows) for column in (0, 1)]
+        return "\n".join(f"{name:<{wide[0]}}  {value:<{wide[1]}}  {sentence}" for name, value, sentence in rows)
+
+    def override(self, **changes: Any) -> "Settings":
+        """A copy with some fields changed; an unknown name is refused."""
+        known = {f.name for f in dataclasses.fields(self)}
+        for name in changes:
+            if name not in known:
+                raise InputError(f"a setting is one of {', '.join(sorted(known))}; {name!r} is none of them")
+        return dataclasses.replace(self, **changes)
+
+
+def _checked(name: str, kind: Any, value: Any) -> Any:
+    """The value as its declared type, or a refusal. Text, as it comes from a command line, is read."""
+    choices = get_args(kind)
+    optional = type(None) in choices
+    if optional:
+        if value is None or value in ("none", "None", "off"):
+            return None
+        kind = next(choice for choice in choices if choice is not type(None))
+        choices = ()
+    if choices:
+        if value in choices:
+            return value
+        raise InputError(f"setting {name} is one of {', '.join(choices)}; {value!r} came")
+    words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+    try:
+        if kind is bool:
+            return value if isinstance(value, bool) else words[str(value).lower()]
+        if isinstance(value, bool):
+            raise TypeError
+        if kind is int:
+            number = int(value)
+            if number != float(value):
+                raise ValueError
+            return number
+        number = float(value)
+        if not math.isfinite(number):
+            raise ValueError
+        return number
+    except (KeyError, TypeError, ValueError, OverflowError):
+        expected = {bool: "true or false", int: "a whole number", float: "a finite number"}[kind]
+        raise InputError(f"setting {name} is {expected}{' or none' if optional else ''}; {value!r} came") from None
+
+
+RECIPES: dict[str, Settings] = {
+    # The paper's settings; what it leaves open is decided in docs/paper.md.
+    "paper": Settings(),
+    # The best we know; docs/research/ has the measurements behind each line.
+    "default": Settings(
+        dropout=0.2,
+        linear_features=16,
+        learned_mean=True,
+        standardise_responses=True,
+        nu=3.0,
+        learned_nu=True,
+        pretrain_updates=2000,
+        pretrain_patience=400,
+        updates=300,
+        episodes=8,
+        baseline="leave-one-out",
+        temperature=0.1,
+        likelihood_weight=1.0,
+        weight_decay=1e-4,
+        clip=1.0,
+        validation_starts=8,
+        patience=100,
+    ),
+}
+
+# Where one recipe differs between methods or acquisitions: an opponent gets what is best for it, not for us.
+ADJUSTMENTS: dict[tuple[str, str], dict[str, Any]] = {
+    ("paper", "gp"): {"pretrain_learning_rate": 0.05},
+    ("paper", "metabo"): {"pretrain_learning_rate": 0.05},
+    ("default", "gp"): {"pretrain_learning_rate": 0.05},
+    ("default", "metabo"): {"pretrain_learning_rate": 0.05, "temperature": 1.0, "likelihood_weight": 0.0, "updates": 1000},
+    ("default", "rl"): {"temperature": 1.0, "likelihood_weight": 0.0, "updates": 1000},
+    ("default", "ei"): {"log_ei": True, "temperature": 0.25},
+}
+
+
+def recipe(name: str, method: str = "dkaf", acquisition: str = "mi", **overrides: Any) -> Settings:
+    """The settings of a recipe for one method and acquisition, with some fields overridden.
+
+    >>> import dkaf
+    >>> print(dkaf.recipe("paper")).splitlines()[0]  # doctest: +SKIP
+    """
+    check_choice("recipe", name, tuple(RECIPES))
+    check_choice("method", method, METHODS)
+    check_choice("acquisition", acquisition, ACQUISITIONS)
+    adjusted = ADJUSTMENTS.get((name, method), {})
+    if method in ("dkaf", "dkl", "gp"):
+        adjusted = ADJUSTMENTS.get((name, acquisition), {}) | adjusted
+    return RECIPES[name].override(**(adjusted | overrides))
+
+
+def check_choice(what: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise InputError(f"{what} is one of {', '.join(choices)}; {value!r} came")
