@@ -1,4 +1,4 @@
-"""dkaf learns, from searches already made, how to search the next pool of candidates in as few evaluations as possible."""
+"""Learns, from searches already made, how to search the next pool of candidates in as few evaluations as possible."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dkaf.sources.similarity import similarity_tasks
     from dkaf.tasks import TaskSet
 
-# Where each public name lives. They are imported at first use, so that the command line answers before PyTorch is there.
+# Where each public name lives. Imported at first use, so that the command line answers before PyTorch is there.
 _HOMES = {
     "InputError": "dkaf.errors",
     "Interrupted": "dkaf.errors",

@@ -35,7 +35,8 @@ class Result:
     @property
     def task_gaps(self) -> FloatArray:
         """Each task's share of the cumulative gap; what paired comparisons compare."""
-        return self.gaps.reshape(-1, self.starts * self.gaps.shape[1]).mean(axis=1)
+        shares: FloatArray = self.gaps.reshape(-1, self.starts * self.gaps.shape[1]).mean(axis=1)
+        return shares
 
     @property
     def standard_error(self) -> float:
@@ -72,7 +73,9 @@ def evaluate(
     at_once = max(1, CANDIDATES_AT_ONCE // int(tasks.sizes.max()))
     chosen = np.concatenate(
         [
-            _search_part(policy, tasks, repeated[i : i + at_once], start[i : i + at_once], queries, derive(seed, "search", i))
+            _search_part(
+                policy, tasks, repeated[i : i + at_once], start[i : i + at_once], queries, derive(seed, "search", i)
+            )
             for i in range(0, len(repeated), at_once)
         ]
     )
@@ -93,7 +96,9 @@ def _starting_points(tasks: TaskSet, initial: int, starts: int, seed: int) -> In
     return np.array(rows, dtype=np.int64).reshape(len(tasks) * starts, initial)
 
 
-def _search_part(policy: Policy, tasks: TaskSet, numbers: IntArray, start: IntArray, queries: int, seed: int) -> IntArray:
+def _search_part(
+    policy: Policy, tasks: TaskSet, numbers: IntArray, start: IntArray, queries: int, seed: int
+) -> IntArray:
     deck = Deck.of(policy, tasks.subset(sorted(set(numbers.tolist()))))
     hand = deck.deal(torch.from_numpy(np.unique(numbers, return_inverse=True)[1]).to(policy.device))
     with torch.no_grad():

@@ -47,7 +47,9 @@ def _umask() -> int:
 
 
 def _flush_folder(folder: Path) -> None:
-    with contextlib.suppress(OSError):  # some systems cannot flush a folder; the rename is then as durable as they make it
+    with contextlib.suppress(
+        OSError
+    ):  # some systems cannot flush a folder; the rename is then as durable as they make it
         handle = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(handle)

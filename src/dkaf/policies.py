@@ -48,6 +48,20 @@ class Training:
     seconds: dict[str, float] = dataclasses.field(default_factory=dict, compare=False)
     """Seconds of each stage; not stored in the file, so that equal policies are equal files."""
 
+    def in_words(self) -> str:
+        """What happened, as a sentence.
+
+        >>> Training(updates=310, best_update=210, validation=((0, 8.1), (210, 6.6)), stopped="no luck").in_words()
+        'no luck after 310 updates: validation gap 6.6 (update 210), was 8.1 before end-to-end training'
+        """
+        if not self.validation:
+            return self.stopped
+        gaps = dict(self.validation)
+        return (
+            f"{self.stopped} after {self.updates} updates: validation gap {gaps[self.best_update]:.4g} "
+            f"(update {self.best_update}), was {self.validation[0][1]:.4g} before end-to-end training"
+        )
+
 
 class Policy(nn.Module):
     """A way to search, trained or not. Use `dkaf.fit` to make one and `dkaf.load` to read one."""
@@ -213,7 +227,7 @@ class MetaBOPoints(NamedTuple):
 
 
 class MetaBOPolicy(GaussianPolicy):
-    """Eq. (pnmb): a network takes the mean and variance of a GP on x, and x. The GP is trained by likelihood, then fixed."""
+    """Eq. (pnmb): a network takes the mean and variance of a GP on x, and x. The GP is fixed after its likelihood."""
 
     method = "metabo"
 
@@ -255,7 +269,7 @@ class DeepSetPoints(NamedTuple):
 
 class DeepSetState(NamedTuple):
     total: Float[Tensor, "s e h"]
-    count: int
+    observed: int
 
 
 class DeepSetPolicy(Policy):
@@ -291,15 +305,15 @@ class DeepSetPolicy(Policy):
         *,
         queried: bool,
     ) -> DeepSetState:
-        return DeepSetState(state.total + self._elements(points, chosen, y), state.count + 1)
+        return DeepSetState(state.total + self._elements(points, chosen, y), state.observed + 1)
 
     def scores(self, points: DeepSetPoints, state: DeepSetState) -> Float[Tensor, "s e n"]:
-        return self._scores(points.query.unsqueeze(1), state.total / max(state.count, 1))
+        return self._scores(points.query.unsqueeze(1), state.total / max(state.observed, 1))
 
     def episode_scores(
         self, points: DeepSetPoints, chosen: Int[Tensor, "s e k"], y: Float[Tensor, "s e k"], initial: int
     ) -> Float[Tensor, "s e t n"]:
-        S, E, k = chosen.shape
+        _, E, k = chosen.shape
         elements = self._elements(points, chosen.flatten(1), y.flatten(1)).unflatten(1, (E, k))
         totals = torch.cat((torch.zeros_like(elements[:, :, :1]), elements.cumsum(dim=2)), dim=2)[:, :, initial:-1]
         counts = torch.arange(initial, k, device=y.device).clamp_min(1)
@@ -361,7 +375,9 @@ def _probe(encoder: nn.Module, n_features: int) -> int:
     with torch.no_grad():
         z = encode(encoder, torch.zeros(2, n_features))
     if z.ndim != 2 or z.shape[0] != 2:
-        raise InputError(f"an encoder maps rows x {n_features} to rows x values, shape {tuple(z.shape)} came for 2 rows")
+        raise InputError(
+            f"an encoder maps rows x {n_features} to rows x values, shape {tuple(z.shape)} came for 2 rows"
+        )
     return int(z.shape[1])
 
 
@@ -403,7 +419,7 @@ def load(
     with global_stream(0, "load"):
         policy = build(method, acquisition, settings, inputs, encoder)
     expected = policy.state_dict()
-    wrong = [name for name in expected.keys() ^ tensors.keys()]
+    wrong = list(expected.keys() ^ tensors.keys())
     wrong += [name for name in expected.keys() & tensors.keys() if expected[name].shape != tensors[name].shape]
     if wrong:
         raise InputError(

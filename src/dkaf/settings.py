@@ -34,13 +34,17 @@ class Settings:
     """
 
     # The model
-    inputs: InputKind = _setting("auto", "scaling of features: counts (log(1+x)), standardise, raw, or auto by their values")
+    inputs: InputKind = _setting(
+        "auto", "scaling of features: counts (log(1+x)), standardise, raw, or auto by their values"
+    )
     layers: int = _setting(4, "linear layers of each network")
     width: int = _setting(32, "units of each hidden layer, and values of the representation")
     dropout: float = _setting(0.0, "share of hidden units dropped in training")
     linear_features: int = _setting(0, "learned features of a linear kernel added to the RBF one; 0 for none")
     learned_mean: bool = _setting(False, "whether the prior mean is learned (else zero)")
-    standardise_responses: bool = _setting(False, "whether responses are scaled by the training tasks' mean and deviation")
+    standardise_responses: bool = _setting(
+        False, "whether responses are scaled by the training tasks' mean and deviation"
+    )
     nu: float = _setting(math.log(2 / 1e-6), "weight of the uncertainty in MI and UCB, at the start if it is learned")
     learned_nu: bool = _setting(False, "whether nu is trained with the rest")
     rl_sees_responses: bool = _setting(True, "whether RL's deep set takes [x, y]; the paper prints x alone")
@@ -54,13 +58,17 @@ class Settings:
     pretrain_tasks: int = _setting(16, "tasks of an update by marginal likelihood")
     pretrain_points: int = _setting(128, "candidates of each of those tasks")
     pretrain_learning_rate: float = _setting(1e-3, "Adam's learning rate for the marginal likelihood")
-    pretrain_patience: int | None = _setting(None, "updates without a better validation likelihood before stopping; none: off")
+    pretrain_patience: int | None = _setting(
+        None, "updates without a better validation likelihood before stopping; none: off"
+    )
 
     # Policy gradient
     updates: int = _setting(1000, "updates by policy gradient, at most")
     starts: int = _setting(16, "tasks, each with one start, of an update by policy gradient")
     episodes: int = _setting(1, "episodes from each start")
-    baseline: Literal["batch", "leave-one-out"] = _setting("batch", "what G_t is compared with: the batch's mean, or the other episodes of its start")
+    baseline: Literal["batch", "leave-one-out"] = _setting(
+        "batch", "what G_t is compared with: the batch's mean, or the other episodes of its start"
+    )
     gamma: float = _setting(0.99, "discount of later gaps in G_t")
     temperature: float = _setting(1.0, "the softmax divides scores by this")
     log_ei: bool = _setting(False, "whether EI's score is log EI (the same choices, another softmax)")
@@ -84,12 +92,14 @@ class Settings:
         for name in positive.split():
             if getattr(self, name) <= 0:
                 raise InputError(f"setting {name} is above 0, {getattr(self, name)} came; raise it")
-        for name in "linear_features initial pretrain_updates updates likelihood_weight weight_decay".split():
+        for name in ["linear_features", "initial", "pretrain_updates", "updates", "likelihood_weight", "weight_decay"]:
             if getattr(self, name) < 0:
                 raise InputError(f"setting {name} is at least 0, {getattr(self, name)} came; raise it")
-        for name in "clip patience pretrain_patience".split():
+        for name in ["clip", "patience", "pretrain_patience"]:
             if getattr(self, name) is not None and getattr(self, name) <= 0:
-                raise InputError(f"setting {name} is above 0 or none, {getattr(self, name)} came; raise it or pass none")
+                raise InputError(
+                    f"setting {name} is above 0 or none, {getattr(self, name)} came; raise it or pass none"
+                )
         if not 0 <= self.dropout < 1:
             raise InputError(f"setting dropout is at least 0 and below 1, {self.dropout} came; lower it")
         if self.gamma > 1:
@@ -134,10 +144,9 @@ def _checked(name: str, kind: Any, value: Any) -> Any:
         if isinstance(value, bool):
             raise TypeError
         if kind is int:
-            number = int(value)
-            if number != float(value):
+            if int(value) != float(value):
                 raise ValueError
-            return number
+            return int(value)
         number = float(value)
         if not math.isfinite(number):
             raise ValueError
@@ -177,7 +186,12 @@ ADJUSTMENTS: dict[tuple[str, str], dict[str, Any]] = {
     ("paper", "gp"): {"pretrain_learning_rate": 0.05},
     ("paper", "metabo"): {"pretrain_learning_rate": 0.05},
     ("default", "gp"): {"pretrain_learning_rate": 0.05},
-    ("default", "metabo"): {"pretrain_learning_rate": 0.05, "temperature": 1.0, "likelihood_weight": 0.0, "updates": 1000},
+    ("default", "metabo"): {
+        "pretrain_learning_rate": 0.05,
+        "temperature": 1.0,
+        "likelihood_weight": 0.0,
+        "updates": 1000,
+    },
     ("default", "rl"): {"temperature": 1.0, "likelihood_weight": 0.0, "updates": 1000},
     ("default", "ei"): {"log_ei": True, "temperature": 0.25},
 }

@@ -8,7 +8,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -19,7 +19,7 @@ from dkaf.files import whole_file
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
-FeatureMatrix = NDArray[np.floating[Any]] | sp.csr_array
+FeatureMatrix: TypeAlias = NDArray[np.floating[Any]] | sp.csr_array
 
 FORMAT = "dkaf-tasks-1"
 
@@ -173,7 +173,9 @@ def _read_npz(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
     except OSError as error:
         raise InputError(f"task file {path} cannot be read: {error.strerror or error}") from error
     except (ValueError, EOFError, AttributeError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
-        raise InputError(f"a task file is an .npz file of plain arrays, {path} is not; write it with TaskSet.save") from error
+        raise InputError(
+            f"a task file is an .npz file of plain arrays, {path} is not; write it with TaskSet.save"
+        ) from error
 
 
 def _checked_features(features: ArrayLike | sp.sparray | sp.spmatrix) -> FeatureMatrix:
@@ -196,7 +198,7 @@ def _checked_features(features: ArrayLike | sp.sparray | sp.spmatrix) -> Feature
             f"features are finite, row {int(rows[0])} has NaN or infinity ({len(rows)} such values in all); "
             "drop or impute them"
         )
-    return matrix  # type: ignore[no-any-return]
+    return matrix
 
 
 def _checked_task(number: int, pool: ArrayLike, responses: ArrayLike, n_rows: int) -> Task:
@@ -212,7 +214,9 @@ def _checked_task(number: int, pool: ArrayLike, responses: ArrayLike, n_rows: in
         raise InputError(f"pools are row numbers, pool {number} has type {rows.dtype}; pass integers")
     if rows.min() < 0 or rows.max() >= n_rows:
         wrong = int(rows[(rows < 0) | (rows >= n_rows)][0])
-        raise InputError(f"row numbers go from 0 to {n_rows - 1}, pool {number} has {wrong}; point it at rows of features")
+        raise InputError(
+            f"row numbers go from 0 to {n_rows - 1}, pool {number} has {wrong}; point it at rows of features"
+        )
     if len(np.unique(rows)) != len(rows):
         numbers, counts = np.unique(rows, return_counts=True)
         raise InputError(
@@ -231,6 +235,10 @@ def _checked_task(number: int, pool: ArrayLike, responses: ArrayLike, n_rows: in
 
 def _checked_targets(targets: ArrayLike, n_tasks: int, n_rows: int) -> IntArray:
     rows = np.asarray(targets)
-    if rows.shape != (n_tasks,) or rows.dtype.kind not in "iu" or (n_tasks and (rows.min() < 0 or rows.max() >= n_rows)):
+    if (
+        rows.shape != (n_tasks,)
+        or rows.dtype.kind not in "iu"
+        or (n_tasks and (rows.min() < 0 or rows.max() >= n_rows))
+    ):
         raise InputError(f"targets are one feature row a task, {n_tasks} tasks and targets of shape {rows.shape} came")
     return rows.astype(np.int64)

@@ -73,9 +73,7 @@ class Hand:
     best: Float[Tensor, " s"]
 
 
-def random_candidates(
-    mask: Bool[Tensor, "s n"], count: int, generator: torch.Generator
-) -> Int[Tensor, "s m"]:
+def random_candidates(mask: Bool[Tensor, "s n"], count: int, generator: torch.Generator) -> Int[Tensor, "s m"]:
     """Different candidates of each pool, all as likely."""
     noise = torch.rand(mask.shape, generator=generator).to(mask.device)
     return noise.where(mask, -1.0).topk(count, dim=1).indices
@@ -125,7 +123,8 @@ def gaps(
 ) -> Float[Tensor, "s e t"]:
     """Eq. (r): the pool's best minus the best found, after each query."""
     found = y.gather(1, chosen.flatten(1)).unflatten(1, chosen.shape[1:]).cummax(dim=2).values
-    return best[:, None, None] - found[..., initial:]
+    gap: Tensor = best[:, None, None] - found[..., initial:]
+    return gap
 
 
 def log_probabilities(

@@ -19,7 +19,7 @@ VALIDATE_EVERY = 50
 def pretrain(
     policy: GaussianPolicy, train: Deck, validation: Deck | None, seed: int, report: Callable[[int], None]
 ) -> None:
-    """Maximise the marginal likelihood; keep the weights that were best on the validation tasks, also if interrupted."""
+    """Maximise the marginal likelihood; keep the weights that were best on validation tasks, also if interrupted."""
     settings, prior = policy.settings, policy.prior
     optimiser = torch.optim.AdamW(
         prior.parameters(), lr=settings.pretrain_learning_rate, weight_decay=settings.weight_decay

@@ -29,9 +29,7 @@ def advantage(G: Float[Tensor, "s e t"], baseline: str) -> Float[Tensor, "s e t"
     return (G - G.mean(dim=1, keepdim=True)) * (E / (E - 1))  # G minus the mean of the E - 1 others
 
 
-def policy_gradient_loss(
-    policy: Policy, deck: Deck, tasks: Tensor, draw: torch.Generator
-) -> Float[Tensor, ""]:
+def policy_gradient_loss(policy: Policy, deck: Deck, tasks: Tensor, draw: torch.Generator) -> Float[Tensor, ""]:
     """Eq. (Ltilde), averaged over episodes, with a baseline; plus the likelihood term if the settings keep one."""
     settings = policy.settings
     hand = deck.deal(tasks)

@@ -43,7 +43,8 @@ def ei(outlook: Outlook, nu: Float[Tensor, ""]) -> Float[Tensor, "*batch n"]:
     """Eq. (a_ei); nu has no part in it."""
     sigma = _sqrt(outlook.var)
     u = (outlook.mean - outlook.best.unsqueeze(-1)) / sigma
-    return sigma * (u * torch.special.ndtr(u) + _normal_density(u))
+    h: Tensor = u * torch.special.ndtr(u) + _normal_density(u)
+    return sigma * h
 
 
 def log_ei(outlook: Outlook, nu: Float[Tensor, ""]) -> Float[Tensor, "*batch n"]:

@@ -93,8 +93,8 @@ class Inputs(nn.Module):
     def fitted(cls, features: FeatureMatrix, rows: IntArray, kind: InputKind) -> "Inputs":
         """Learn the scaling from the given rows; `auto` takes counts for whole numbers from 0 up, else standardises."""
         matrix = features[rows]
-        values = matrix.data if sp.issparse(matrix) else matrix
         if kind == "auto":
+            values: Any = matrix.data if sp.issparse(matrix) else matrix
             counts = values.size == 0 or (values.min() >= 0 and (values == np.floor(values)).all())
             kind = "counts" if counts else "standardise"
         inputs = cls(matrix.shape[1], kind)
@@ -111,16 +111,20 @@ class Inputs(nn.Module):
                 f"the policy was trained on {self.n_features} features, {features.shape[1]} came; "
                 "pass the columns it was trained on"
             )
-        shift, scale = self.shift.cpu().numpy(), self.scale.cpu().numpy()
-        matrix = features[rows].astype(np.float64)
-        sparse = sp.issparse(matrix)
-        values = matrix.data if sparse else matrix
+        matrix: Any = features[rows].astype(np.float64)
+        if not sp.issparse(matrix):
+            return torch.from_numpy(self._scaled(matrix, slice(None))).to(self.shift.device)
+        values = self._scaled(matrix.data, matrix.indices)
+        return SparseRows(sp.csr_array((values, matrix.indices, matrix.indptr), shape=matrix.shape), self.shift.device)
+
+    def _scaled(self, values: Any, columns: Any) -> Any:
+        """Values in single precision; `columns` says which feature each one is of."""
         if self.kind == "counts":
             if values.size and values.min() < 0:
                 raise InputError(f"counts are at least 0, {values.min():g} came; train with inputs='standardise'")
             values = np.log1p(values)
         elif self.kind == "standardise":
-            values = values / scale[matrix.indices] if sparse else (values - shift) / scale
+            values = (values - self.shift.cpu().numpy()[columns]) / self.scale.cpu().numpy()[columns]
         with np.errstate(over="ignore"):
             single = values.astype(np.float32)
         if not np.isfinite(single).all():
@@ -128,9 +132,7 @@ class Inputs(nn.Module):
                 f"scaled features fit in single precision, {np.abs(values).max():g} came; "
                 "rescale that feature or train with inputs='standardise'"
             )
-        if sparse:
-            return SparseRows(sp.csr_array((single, matrix.indices, matrix.indptr), shape=matrix.shape), self.shift.device)
-        return torch.from_numpy(single).to(self.shift.device)
+        return single
 
 
 def _moments(matrix: Any) -> tuple[Any, Any]:

@@ -12,7 +12,8 @@
 Row t of V is what observation t adds, so cumulative sums over rows give the posterior after every observation.
 """
 
-from typing import NamedTuple
+import math
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -84,12 +85,27 @@ def condition(
     return Beliefs(mean + v * w, var, torch.cat((V, v.unsqueeze(2)), dim=2))
 
 
-def log_likelihood(
-    m: Float[Tensor, "s n"], K: Float[Tensor, "s n n"], y: Float[Tensor, "s n"]
-) -> Float[Tensor, " s"]:
+def log_likelihood(m: Float[Tensor, "s n"], K: Float[Tensor, "s n n"], y: Float[Tensor, "s n"]) -> Float[Tensor, " s"]:
     """Eq. (marginal), one density a task, divided by the points so that tasks of all sizes weigh alike."""
-    L = torch.linalg.cholesky(K)
-    w = torch.linalg.solve_triangular(L, (y - m).unsqueeze(-1), upper=False).squeeze(-1)
-    log_det = 2 * L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-    n = y.shape[-1]
-    return -0.5 * (w.square().sum(-1) + log_det) / n - 0.5 * torch.log(torch.tensor(2 * torch.pi)).to(y)
+    density: Tensor = _LogDensity.apply(K, y - m)  # type: ignore[no-untyped-call]
+    return density / y.shape[-1]
+
+
+class _LogDensity(torch.autograd.Function):
+    """log Normal(r | 0, K). Its gradient in K is (a a' - K^-1) / 2, a = K^-1 r: no Cholesky to differentiate."""
+
+    @staticmethod
+    def forward(ctx: Any, K: Tensor, r: Tensor) -> Tensor:
+        L = torch.linalg.cholesky(K)
+        inverse = torch.cholesky_inverse(L)
+        a = (inverse @ r.unsqueeze(-1)).squeeze(-1)
+        ctx.save_for_backward(inverse, a)
+        log_det = 2 * L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        density: Tensor = -0.5 * ((r * a).sum(-1) + log_det + r.shape[-1] * math.log(2 * math.pi))
+        return density
+
+    @staticmethod
+    def backward(ctx: Any, *gradient: Tensor) -> tuple[Tensor, Tensor]:
+        inverse, a = ctx.saved_tensors
+        g = gradient[0].unsqueeze(-1)
+        return 0.5 * g.unsqueeze(-1) * (a.unsqueeze(-1) * a.unsqueeze(-2) - inverse), -g * a

@@ -108,7 +108,7 @@ class Prior(nn.Module):
         return Points(mean[pool.rows], z.square().sum(-1), z, pool.rows, linear)
 
     def covariance(self, points: Points, chosen: Int[Tensor, "s m"]) -> Float[Tensor, "s m n"]:
-        """k between chosen candidates and all of their pool, free of noise."""
+        """K between chosen candidates and all of their pool, free of noise."""
         square = points.square.gather(1, chosen).unsqueeze(2) + points.square.unsqueeze(1)
         distance = (square - 2 * points.inner(chosen)).clamp_min(0)
         K = self.amplitude * torch.exp(-0.5 * distance / self.log_length.exp())

@@ -42,9 +42,7 @@ def similarity_tasks(
     checked = TaskSet.from_arrays(features, [], []).features
     n_rows = int(checked.shape[0])
     if pool_size + 1 > n_rows:
-        raise InputError(
-            f"a task takes {pool_size} candidates and a target, there are {n_rows} rows; lower pool_size"
-        )
+        raise InputError(f"a task takes {pool_size} candidates and a target, there are {n_rows} rows; lower pool_size")
     hidden = hidden_representation(checked, labels, seed)
     draw = np.random.default_rng(derive(seed, "similarity tasks"))
     drawn = [draw.choice(n_rows, size=pool_size + 1, replace=False) for _ in range(n_tasks)]
@@ -77,7 +75,7 @@ def hidden_representation(features: FeatureMatrix, labels: ArrayLike, seed: int 
         hidden = network.last_hidden(x).double().numpy()
     if not np.isfinite(hidden).all():
         raise InputError("the classifier of the labels did not converge to finite values; rescale the features")
-    return hidden  # type: ignore[no-any-return]
+    return hidden
 
 
 def _checked_labels(labels: ArrayLike, n_rows: int) -> tuple[Any, Any]:

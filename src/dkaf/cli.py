@@ -1,0 +1,246 @@
+"""The command line: parse, call one library function, print. PyTorch is imported only when a command needs it."""
+
+import argparse
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import dkaf
+from dkaf.errors import InputError, Interrupted
+from dkaf.settings import ACQUISITIONS, METHODS, RECIPES, Settings
+
+if TYPE_CHECKING:
+    from dkaf.policies import Policy
+
+BAD_INPUT, INTERRUPTED = 2, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        options.command(options)
+    except InputError as error:
+        print(f"dkaf: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except Interrupted:
+        return INTERRUPTED
+    except KeyboardInterrupt:
+        print("dkaf: interrupted; nothing was written", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of our output has gone, as with `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def entry() -> None:
+    """The `dkaf` command."""
+    sys.exit(main())
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="dkaf", description=dkaf.__doc__)
+    parser.add_argument("--version", action="version", version=f"dkaf {dkaf.__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_train(commands)
+    _add_evaluate(commands)
+    _add_demo(commands)
+    return parser
+
+
+def _add_train(commands: Any) -> None:
+    parser = commands.add_parser(
+        "train",
+        help="learn from finished searches how to make the next one",
+        description="Train a policy on the tasks of an .npz file and write it as a safetensors file.",
+    )
+    parser.add_argument("tasks", metavar="TASKS", help="finished searches, an .npz file that TaskSet.save wrote")
+    parser.add_argument("-o", "--output", metavar="FILE", required=True, help="where the policy goes")
+    parser.add_argument("--method", choices=METHODS, default="dkaf", help="how to search (%(default)s)")
+    parser.add_argument(
+        "--acquisition",
+        choices=ACQUISITIONS,
+        default="mi",
+        help="acquisition function of dkaf, dkl and gp (%(default)s)",
+    )
+    parser.add_argument(
+        "--recipe", choices=tuple(RECIPES), default="default", help="the settings to start from (%(default)s)"
+    )
+    held_out = parser.add_mutually_exclusive_group()
+    held_out.add_argument("--validation", metavar="FILE", help="tasks that say when to stop, instead of held-out ones")
+    held_out.add_argument(
+        "--hold-out", type=int, metavar="N", help="the last N tasks say when to stop (one in six; 0: train to the end)"
+    )
+    _add_common(parser)
+    settings = parser.add_argument_group("settings", "each overrides the recipe's")
+    for field in dataclasses.fields(Settings):
+        sentence = field.metadata["sentence"].replace("%", "%%")
+        settings.add_argument(f"--{field.name.replace('_', '-')}", metavar="X", dest=f"set_{field.name}", help=sentence)
+    parser.set_defaults(command=_train)
+
+
+def _add_evaluate(commands: Any) -> None:
+    parser = commands.add_parser(
+        "evaluate",
+        help="search tasks with a trained policy and measure the gap",
+        description="Search every task of an .npz file with a trained policy; prints the gap after each query.",
+    )
+    parser.add_argument("policy", metavar="POLICY", help="a policy file")
+    parser.add_argument("tasks", metavar="TASKS", help="searches to make, an .npz file that TaskSet.save wrote")
+    parser.add_argument("--queries", type=int, default=10, help="queries of a search (%(default)s)")
+    parser.add_argument("--initial", type=int, default=1, help="candidates known before the first query (%(default)s)")
+    parser.add_argument("--starts", type=int, default=1, help="searches of each task (%(default)s)")
+    _add_common(parser)
+    parser.set_defaults(command=_evaluate)
+
+
+def _add_demo(commands: Any) -> None:
+    parser = commands.add_parser(
+        "demo",
+        help="see every method search handwritten digits, in a few minutes",
+        description="Train every method on similarity tasks from handwritten digits, search 50 unseen tasks with each, "
+        "and show what came out, here and as a page.",
+    )
+    parser.add_argument("--out", metavar="FOLDER", default="runs/demo", help="where the report goes (%(default)s)")
+    parser.add_argument("--jobs", type=int, metavar="N", help="methods trained at once (one a core)")
+    parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same numbers (%(default)s)")
+    parser.add_argument("--json", action="store_true", help="print the results as JSON")
+    parser.set_defaults(command=_demo)
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same result (%(default)s)")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda (%(default)s)")
+    parser.add_argument("--threads", type=int, default=1, help="threads of PyTorch (%(default)s)")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def _train(options: argparse.Namespace) -> None:
+    from dkaf.console import Bars
+    from dkaf.files import check_writable
+
+    overrides = {
+        name.removeprefix("set_"): value
+        for name, value in vars(options).items()
+        if name.startswith("set_") and value is not None
+    }
+    dkaf.recipe(options.recipe, options.method, options.acquisition, **overrides)  # refuse before any work
+    check_writable(Path(options.output))
+    train, validation = _training_tasks(options)
+    _use(options)
+    with Bars() as bars:
+        bars.say(f"training on {train!r}")
+
+        def show(progress: "dkaf.Progress") -> None:
+            gap = progress.validation_gap
+            note = "" if gap is None else f"validation gap {gap:.4g}"
+            bars.advance(options.method, progress.stage, progress.update, progress.updates, note)
+
+        try:
+            policy = dkaf.fit(
+                train,
+                validation,
+                options.method,
+                options.acquisition,
+                options.recipe,
+                options.seed,
+                device=options.device,
+                progress=show,
+                **overrides,
+            )
+        except Interrupted as interrupted:
+            cast("Policy", interrupted.policy).save(options.output)
+            bars.say(f"interrupted; the best policy so far is in {options.output}")
+            raise
+    policy.save(options.output)
+    _print_training(options, policy)
+
+
+def _training_tasks(options: argparse.Namespace) -> "tuple[dkaf.TaskSet, dkaf.TaskSet | None]":
+    tasks = dkaf.TaskSet.load(options.tasks)
+    if options.validation is not None:
+        return tasks, dkaf.TaskSet.load(options.validation)
+    held_out = len(tasks) // 6 if options.hold_out is None else options.hold_out
+    train, validation = tasks.split(len(tasks) - held_out, held_out)
+    return train, validation
+
+
+def _print_training(options: argparse.Namespace, policy: "Policy") -> None:
+    log = policy.training_log
+    if options.json:
+        _print_json({"policy": options.output, "method": policy.method, "training": dataclasses.asdict(log)})
+        return
+    print(f"{options.output}: {policy.method}, trained in {sum(log.seconds.values()):.1f} s; {log.in_words()}")
+
+
+def _evaluate(options: argparse.Namespace) -> None:
+    _use(options)
+    policy = dkaf.load(options.policy, device=options.device)
+    tasks = dkaf.TaskSet.load(options.tasks)
+    result = dkaf.evaluate(policy, tasks, options.queries, options.initial, options.starts, options.seed)
+    after_each = result.gaps.mean(axis=0).tolist()
+    if options.json:
+        _print_json(
+            {
+                "policy": options.policy,
+                "method": policy.method,
+                "tasks": len(tasks),
+                "cumulative_gap": result.cumulative_gap,
+                "standard_error": result.standard_error,
+                "start_gap": result.start_gaps.mean(),
+                "gap_after_query": after_each,
+                "gaps": result.gaps.tolist(),
+                "start_gaps": result.start_gaps.tolist(),
+            }
+        )
+        return
+    print(f"{policy.method} on {len(tasks)} tasks, {options.starts} searches each, {options.queries} queries")
+    print(f"cumulative gap  {result.cumulative_gap:.4g} +- {result.standard_error:.2g} (standard error over tasks)")
+    print("gap at start    " + f"{result.start_gaps.mean():.4g}")
+    print("after query     " + " ".join(f"{number:>7}" for number in range(1, options.queries + 1)))
+    print("gap             " + " ".join(f"{gap:>7.4g}" for gap in after_each))
+
+
+def _demo(options: argparse.Namespace) -> None:
+    from dkaf.console import Bars
+    from dkaf.experiments.demo import run_demo
+    from dkaf.experiments.report import terminal_report, write_report
+
+    with Bars() as bars:
+        demo = run_demo(Path(options.out), options.seed, options.jobs, bars.advance)
+    page = write_report(demo, Path(options.out))
+    if options.json:
+        _print_json(demo.as_json() | {"report": str(page)})
+    else:
+        terminal_report(demo)
+        print(f"the same with figures: {page}")
+
+
+def _use(options: argparse.Namespace) -> None:
+    import torch
+
+    if options.threads < 1:
+        raise InputError(f"--threads is at least 1, {options.threads} came")
+    torch.set_num_threads(options.threads)
+    try:
+        torch.zeros(1, device=options.device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"--device is one that PyTorch has, {options.device!r} is not ({reason}); try cpu") from None
+
+
+def _print_json(value: dict[str, Any]) -> None:
+    """Strict JSON: a number that is none, such as the start gap without starting points, is null."""
+    print(json.dumps(_without_nan(value), indent=2, allow_nan=False))
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nan(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_nan(item) for item in value]
+    return None if isinstance(value, float) and value != value else value

@@ -1,0 +1,1 @@
+"""Whole experiments: what they run, and how they are shown."""

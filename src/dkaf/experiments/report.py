@@ -1,0 +1,221 @@
+"""The demo's results for a person: in the terminal, and as one page with its figures inside."""
+
+import base64
+import html
+import io
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import dkaf
+from dkaf.experiments.demo import ACQUISITION, NAMES, TEST, TRAIN, VALIDATION, Demo
+from dkaf.files import whole_file
+
+COLOURS = {
+    "dkaf": "#d1495b",
+    "dkl": "#2e6f95",
+    "gp": "#66a182",
+    "rl": "#8d6a9f",
+    "metabo": "#edae49",
+    "random": "#7f7f7f",
+}
+SHOWN = ("dkaf", "dkl", "random")
+
+
+def terminal_report(demo: Demo) -> None:
+    """The table, the curves, and what was found."""
+    console = Console()
+    table = Table(title=f"{TEST} unseen searches of digits, 10 queries each; lower is better")
+    for column in ("method", "cumulative gap", "standard error", "training seconds"):
+        table.add_column(column, justify="left" if column == "method" else "right", no_wrap=True)
+    for row in demo.rows:
+        result = row.result
+        table.add_row(
+            NAMES[row.method], f"{result.cumulative_gap:.2f}", f"{result.standard_error:.2f}", f"{row.seconds:.1f}"
+        )
+    console.print(table)
+    console.print(text_curves(demo), highlight=False, markup=False)
+    for line in demo.findings():
+        console.print(line, highlight=False, soft_wrap=True)
+
+
+def text_curves(demo: Demo, height: int = 14, step: int = 6) -> str:
+    """Gap against queries, a letter a method; where several meet, the one listed first is seen."""
+    curves = {row.method: _curve(row) for row in demo.rows}
+    top = max(float(curve.max()) for curve in curves.values()) or 1.0
+    width = step * (len(next(iter(curves.values()))) - 1) + 1
+    canvas = [[" "] * width for _ in range(height + 1)]
+    for method in reversed(curves):
+        smooth = np.interp(np.arange(width) / step, np.arange(len(curves[method])), curves[method])
+        for x, gap in enumerate(smooth):
+            on_query = x % step == 0
+            canvas[height - round(gap / top * height)][x] = LETTERS[method] if on_query else "·"
+    lines = [f"{top * (height - i) / height:7.1f} │{''.join(row)}" for i, row in enumerate(canvas)]
+    axis = "".join(f"{query:<{step}}" for query in range(len(next(iter(curves.values())))))
+    legend = "   ".join(f"{LETTERS[method]} {NAMES[method]}" for method in curves)
+    return "\n".join(
+        ["gap after each query", *lines, f"        └{'─' * width}", f"         {axis}", f"         {legend}"]
+    )
+
+
+LETTERS = {"dkaf": "O", "dkl": "D", "gp": "G", "rl": "L", "metabo": "M", "random": "R"}
+
+
+def write_report(demo: Demo, folder: Path) -> Path:
+    """One page that needs nothing else."""
+    figures = [
+        (
+            "The gap after each query",
+            _curves_figure(demo),
+            "Bars are standard errors over tasks. Query 0 is the start.",
+        ),
+        ("One search, as pictures", *_pictures(demo)),
+    ]
+    path = folder / "report.html"
+    with whole_file(path) as file:
+        file.write(_page(demo, figures).encode())
+    return path
+
+
+def _curve(row: Any) -> Any:
+    """The gap at the start, then after each query."""
+    return np.concatenate(([row.result.start_gaps.mean()], row.result.gaps.mean(axis=0)))
+
+
+def _curves_figure(demo: Demo) -> bytes:
+    figure, axes = plt.subplots(figsize=(7.2, 4.2), layout="constrained")
+    for row in reversed(demo.rows):
+        gaps = np.column_stack((row.result.start_gaps, row.result.gaps))
+        error = gaps.std(axis=0, ddof=1) / np.sqrt(len(gaps))
+        axes.errorbar(
+            range(gaps.shape[1]),
+            gaps.mean(axis=0),
+            error,
+            label=NAMES[row.method],
+            color=COLOURS[row.method],
+            linewidth=2.6 if row.method == "dkaf" else 1.5,
+            capsize=2,
+        )
+    axes.set(xlabel="queries", ylabel="gap to the best candidate", ylim=(0, None), xticks=range(gaps.shape[1]))
+    axes.spines[["top", "right"]].set_visible(False)
+    handles, labels = axes.get_legend_handles_labels()
+    axes.legend(handles[::-1], labels[::-1], frameon=False)
+    return _png(figure)
+
+
+def _pictures(demo: Demo) -> tuple[bytes, str]:
+    """The hidden digit, and what three methods looked at, in order."""
+    task = _typical_task(demo)
+    pool, responses = demo.tasks[task]
+    looks = demo.row("dkaf").result.chosen.shape[1]
+    figure = plt.figure(figsize=(looks + 2.4, 1.4 * len(SHOWN)), layout="constrained")
+    left, right = figure.subfigures(1, 2, width_ratios=[2, looks])
+    if demo.tasks.targets is not None:
+        _picture(left.subplots(), demo.tasks.features[demo.tasks.targets[task]], "the hidden digit")
+    grid = right.subplots(len(SHOWN), looks)
+    for method, line in zip(SHOWN, grid, strict=True):
+        picks = demo.row(method).result.chosen[task]
+        best = int(np.argmax(responses[picks]))
+        line[0].set_ylabel(NAMES[method], fontsize=12)
+        for look, (pick, axes) in enumerate(zip(picks, line, strict=True)):
+            gap = responses.max() - responses[pick]
+            label = f"gap {gap:.1f}" if gap > 0 else "the best"
+            _picture(axes, demo.tasks.features[pool[pick]], label, framed=look == best)
+            if method == SHOWN[0]:
+                axes.set_title("start" if look == 0 else f"query {look}", fontsize=9)
+    caption = (
+        f"Searched for: the candidate most like the hidden digit, among {len(pool)}. Framed: the best that each method "
+        f"found. This is test task {task}, where the difference between ours and DKL is the median of all "
+        f"{len(demo.tasks)} tasks."
+    )
+    return _png(figure), caption
+
+
+def _picture(axes: Any, pixels: Any, label: str, *, framed: bool = False) -> None:
+    axes.imshow(pixels.reshape(8, 8), cmap="gray_r")
+    axes.set(xticks=[], yticks=[])
+    axes.set_xlabel(label, fontsize=9)
+    for spine in axes.spines.values():
+        spine.set(visible=framed, color=COLOURS["dkaf"], linewidth=3)
+
+
+def _typical_task(demo: Demo) -> int:
+    """Neither our best nor our worst: the median of the paired differences."""
+    differences = demo.row("dkaf").result.task_gaps - demo.row("dkl").result.task_gaps
+    return int(np.argsort(differences, kind="stable")[len(differences) // 2])
+
+
+def _png(figure: Any) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, dpi=160)
+    plt.close(figure)
+    return buffer.getvalue()
+
+
+def _page(demo: Demo, figures: list[tuple[str, bytes, str]]) -> str:
+    rows = "\n".join(
+        f"<tr{' class=ours' if row.method == 'dkaf' else ''}><td>{NAMES[row.method]}</td>"
+        f"<td>{row.result.cumulative_gap:.2f}</td><td>{row.result.standard_error:.2f}</td>"
+        f"<td>{row.seconds:.1f}</td></tr>"
+        for row in demo.rows
+    )
+    found = "\n".join(f"<li>{html.escape(line)}</li>" for line in demo.findings())
+    drawn = "\n".join(
+        f"<h2>{html.escape(title)}</h2>\n<figure><img alt='{html.escape(title)}' "
+        f"src='data:image/png;base64,{base64.b64encode(png).decode()}'>"
+        f"<figcaption>{html.escape(caption)}</figcaption></figure>"
+        for title, png, caption in figures
+    )
+    return PAGE.format(
+        rows=rows,
+        found=found,
+        drawn=drawn,
+        command=f"dkaf demo --seed {demo.seed}",
+        version=dkaf.__version__,
+        train=TRAIN,
+        validation=VALIDATION,
+        test=TEST,
+        acquisition=ACQUISITION.upper(),
+    )
+
+
+PAGE = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>dkaf demo</title>
+<style>
+:root {{ color-scheme: light dark; }}
+body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }}
+table {{ border-collapse: collapse; }}
+th, td {{ padding: .3rem 1rem; text-align: right; border-bottom: 1px solid #8884; font-variant-numeric: tabular-nums; }}
+th:first-child, td:first-child {{ text-align: left; padding-left: 0; }}
+.ours {{ font-weight: 600; color: #d1495b; }}
+figure {{ margin: 0; }}
+img {{ max-width: 100%; background: white; border-radius: 6px; }}
+figcaption, footer {{ font-size: .9rem; opacity: .8; }}
+</style>
+<h1>Finding the digit somebody has in mind</h1>
+<p>A hidden handwritten digit, 500 others to choose from, and ten looks. Each look tells how similar that digit is to
+the hidden one. How close does each method come? It has learned from {train} earlier searches ({validation} more told it when
+to stop) and now makes {test} new ones.</p>
+<ul>
+{found}
+</ul>
+<table>
+<tr><th>method</th><th>cumulative gap</th><th>standard error</th><th>training seconds</th></tr>
+{rows}
+</table>
+<p>The gap is the response of the best candidate minus the best found so far; the cumulative gap is its mean over the ten
+queries and all searches. Ours, DKL and GP use the acquisition function {acquisition}.</p>
+{drawn}
+<footer><p>Made by <code>{command}</code>, dkaf {version}, recipe <code>default</code>.</p></footer>
+</html>
+"""
