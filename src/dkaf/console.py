@@ -2,7 +2,6 @@
 
 import time
 from types import TracebackType
-from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -32,7 +31,7 @@ class Bars:
         self._tasks: dict[tuple[str, str], TaskID] = {}
         self._printed: dict[tuple[str, str], float] = {}
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Bars":
         if self._bars is not None:
             self._bars.start()
         return self

@@ -19,6 +19,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 
+TINY = 1e-12  # a variance that is none; squares of it still fit in single precision
+
+
 class Outlook(NamedTuple):
     """What an acquisition function may look at before a query."""
 
@@ -31,7 +34,7 @@ class Outlook(NamedTuple):
 def mi(outlook: Outlook, nu: Float[Tensor, ""]) -> Float[Tensor, "*batch n"]:
     """Eq. (a), with sqrt(var + xi) - sqrt(xi) as a quotient: the difference loses all its digits once xi >> var."""
     xi = outlook.xi.unsqueeze(-1)
-    return outlook.mean + nu.sqrt() * outlook.var / (_sqrt(outlook.var + xi) + _sqrt(xi))
+    return outlook.mean + nu.sqrt() * outlook.var / (_sqrt(outlook.var + xi) + _sqrt(xi)).clamp_min(TINY)
 
 
 def ucb(outlook: Outlook, nu: Float[Tensor, ""]) -> Float[Tensor, "*batch n"]:
@@ -41,7 +44,7 @@ def ucb(outlook: Outlook, nu: Float[Tensor, ""]) -> Float[Tensor, "*batch n"]:
 
 def ei(outlook: Outlook, nu: Float[Tensor, ""]) -> Float[Tensor, "*batch n"]:
     """Eq. (a_ei); nu has no part in it."""
-    sigma = _sqrt(outlook.var)
+    sigma = outlook.var.clamp_min(TINY).sqrt()
     u = (outlook.mean - outlook.best.unsqueeze(-1)) / sigma
     h: Tensor = u * torch.special.ndtr(u) + _normal_density(u)
     return sigma * h
@@ -49,7 +52,7 @@ def ei(outlook: Outlook, nu: Float[Tensor, ""]) -> Float[Tensor, "*batch n"]:
 
 def log_ei(outlook: Outlook, nu: Float[Tensor, ""]) -> Float[Tensor, "*batch n"]:
     """The logarithm of Eq. (a_ei), with digits and gradients where EI itself underflows to zero."""
-    sigma = _sqrt(outlook.var)
+    sigma = outlook.var.clamp_min(TINY).sqrt()
     u = (outlook.mean - outlook.best.unsqueeze(-1)) / sigma
     return sigma.log() + _log_h(u)
 
@@ -59,7 +62,7 @@ ACQUISITIONS: dict[str, Callable[[Outlook, Tensor], Tensor]] = {"mi": mi, "ei": 
 
 def _sqrt(value: Tensor) -> Tensor:
     """A square root whose gradient at 0 is 0, not infinite."""
-    return value.clamp_min(1e-12).sqrt()
+    return value.clamp_min(TINY).sqrt().where(value > TINY, 0.0)
 
 
 def _normal_density(u: Tensor) -> Tensor:

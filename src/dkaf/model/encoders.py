@@ -1,6 +1,7 @@
 """Networks from features to representations."""
 
 from itertools import pairwise
+from typing import cast
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -24,9 +25,9 @@ class FeedForward(nn.Module):
 
     def first(self, x: Rows, columns: slice = slice(None), *, bias: bool = True) -> Float[Tensor, "*batch h"]:
         """The first layer alone, on some of its inputs: with [a, b] as input it is the sum of its parts for a and b."""
-        weight, offset = self.linears[0].get_parameter("weight"), self.linears[0].get_parameter("bias")
-        hidden = x @ weight[:, columns].T
-        return hidden + offset if bias else hidden
+        linear = cast(nn.Linear, self.linears[0])
+        hidden = x @ linear.weight[:, columns].T
+        return hidden + linear.bias if bias else hidden
 
     def last_hidden(self, x: Rows) -> Float[Tensor, "*batch h"]:
         """What the last layer is given."""

@@ -1,0 +1,155 @@
+import warnings
+
+import naive
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dkaf
+from dkaf.learning.episodes import Hand, search
+from dkaf.model.inputs import Inputs
+from dkaf.model.posterior import log_likelihood, trajectory
+from dkaf.policies import KernelPolicy, build
+
+
+def policy_for(d: int, seed: int, *, acquisition: str = "mi", **overrides: object) -> KernelPolicy:
+    torch.manual_seed(seed)
+    chosen = {"linear_features": 2, "learned_mean": True, "width": 4} | overrides
+    built = build("dkaf", acquisition, dkaf.recipe("paper", **chosen), Inputs(d, "raw"))
+    assert isinstance(built, KernelPolicy)
+    return naive.randomised(built, seed).eval()
+
+
+def naive_scores(policy: KernelPolicy, hand: Hand, chosen: torch.Tensor, initial: int) -> torch.Tensor:
+    """Scores before every query, from a posterior recomputed at each step and the acquisition's own formula."""
+    z_rows = policy.prior.represent(hand.x)
+    scores = []
+    for s, e in np.ndindex(*chosen.shape[:2]):
+        z = z_rows[hand.pool.rows[s]].detach().numpy()
+        order, y = chosen[s, e].tolist(), hand.y[s].numpy()
+        xi, rows = 0.0, []
+        for t in range(initial, len(order)):
+            mu, var = naive.posterior(policy.prior, z, order[:t], y[order[:t]].tolist())
+            nu, sigma = policy.log_nu.exp().item(), np.sqrt(var)
+            if policy.acquisition == "mi":
+                a = mu + np.sqrt(nu) * (np.sqrt(var + xi) - np.sqrt(xi))
+            elif policy.acquisition == "ucb":
+                a = mu + np.sqrt(nu) * sigma
+            else:
+                normal = torch.distributions.Normal(torch.zeros((), dtype=torch.float64), 1)
+                u = torch.from_numpy((mu - max(y[order[:t]], default=0.0)) / sigma)
+                a = sigma * (u * normal.cdf(u) + normal.log_prob(u).exp()).numpy()
+            rows.append(torch.from_numpy(a))
+            xi += float(var[order[t]])
+        scores.append(torch.stack(rows))
+    return torch.stack(scores).unflatten(0, chosen.shape[:2])
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    sizes=st.lists(st.integers(6, 12), min_size=1, max_size=3),
+    episodes=st.integers(1, 3),
+    initial=st.integers(0, 3),
+    queries=st.integers(1, 3),
+    acquisition=st.sampled_from(["mi", "ei", "ucb"]),
+    linear=st.integers(0, 2),
+    mean=st.booleans(),
+)
+@settings(max_examples=40, deadline=None)
+def test_episode_factorisation_equals_stepwise_posterior(
+    seed: int, sizes: list[int], episodes: int, initial: int, queries: int, acquisition: str, linear: int, mean: bool
+) -> None:
+    x, hand, chosen = naive.random_case(seed, sizes=sizes, episodes=episodes, n_observed=initial + queries)
+    policy = policy_for(x.shape[1], seed, acquisition=acquisition, linear_features=linear, learned_mean=mean)
+    points = policy.points(hand.x, hand.pool)
+    y = hand.y.gather(1, chosen.flatten(1)).unflatten(1, chosen.shape[1:])
+    expected = naive_scores(policy, hand, chosen, initial)
+    fast = policy.episode_scores(points, chosen, y, initial)
+    real = hand.pool.mask[:, None, None].expand_as(fast)
+    torch.testing.assert_close(fast[real], expected[real], atol=1e-8, rtol=1e-8)
+
+    state = policy.begin(points, episodes, torch.Generator())
+    for position in range(initial + queries):
+        if position >= initial:
+            step = policy.scores(points, state)
+            real = hand.pool.mask[:, None].expand_as(step)
+            torch.testing.assert_close(step[real], expected[:, :, position - initial][real], atol=1e-8, rtol=1e-8)
+        state = policy.observe(points, state, chosen[..., position], y[..., position], queried=position >= initial)
+
+
+def test_posterior_equals_gpytorch_exact_gp() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # its own dependencies warn at import
+        import gpytorch
+
+    x, hand, chosen = naive.random_case(3, sizes=[20], episodes=1, n_observed=7)
+    policy = policy_for(x.shape[1], 3, linear_features=0, learned_mean=False)
+    prior, points = policy.prior, policy.points(hand.x, hand.pool)
+    order = chosen[0, 0]
+    y = hand.y[0, order]
+    K = prior.covariance(points, chosen[0]).unsqueeze(0)
+    ours = trajectory(points.mean, prior.variance(points), prior.noise, K, chosen, y[None, None])
+
+    class Exact(gpytorch.models.ExactGP):  # type: ignore[misc]
+        def __init__(self, z: torch.Tensor, y: torch.Tensor, likelihood: object) -> None:
+            super().__init__(z, y, likelihood)
+            self.mean = gpytorch.means.ZeroMean()
+            self.kernel = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel())
+
+        def forward(self, z: torch.Tensor) -> object:
+            return gpytorch.distributions.MultivariateNormal(self.mean(z), self.kernel(z))
+
+    z = prior.represent(hand.x)[hand.pool.rows[0]].detach()
+    likelihood = gpytorch.likelihoods.GaussianLikelihood(noise_constraint=gpytorch.constraints.Positive())
+    model = Exact(z[order], y, likelihood).double()
+    likelihood.noise = prior.noise.detach()
+    model.kernel.outputscale = prior.amplitude.detach()
+    model.kernel.base_kernel.lengthscale = prior.log_length.exp().sqrt().detach()
+    everyone = prior.log_likelihood(points, hand.y)
+    model.train()
+    whole = gpytorch.distributions.MultivariateNormal(torch.zeros(20).double(), model.kernel(z))
+    torch.testing.assert_close(everyone[0], likelihood(whole).log_prob(hand.y[0]) / 20, atol=1e-8, rtol=1e-8)
+    for seen in range(1, 8):
+        model.set_train_data(z[order[:seen]], y[:seen], strict=False)
+        model.eval()
+        likelihood.eval()
+        with torch.no_grad(), gpytorch.settings.fast_computations(False, False, False):
+            theirs = likelihood(model(z))
+        torch.testing.assert_close(ours.mean[0, 0, seen].detach(), theirs.mean, atol=1e-7, rtol=1e-7)
+        torch.testing.assert_close(ours.var[0, 0, seen].detach(), theirs.variance, atol=1e-7, rtol=1e-7)
+
+
+def test_log_likelihood_equals_the_normal_density_with_its_gradient() -> None:
+    draw = torch.Generator().manual_seed(0)
+    root = torch.randn(2, 5, 5, generator=draw, dtype=torch.float64)
+    m, y = torch.randn(2, 2, 5, generator=draw, dtype=torch.float64)
+
+    def covariance(root: torch.Tensor) -> torch.Tensor:
+        return root @ root.mT + 0.1 * torch.eye(5, dtype=torch.float64)
+
+    expected = torch.distributions.MultivariateNormal(m, covariance(root)).log_prob(y) / 5
+    torch.testing.assert_close(log_likelihood(m, covariance(root), y), expected)
+    root.requires_grad_(), m.requires_grad_()
+    assert torch.autograd.gradcheck(lambda root, m: log_likelihood(m, covariance(root), y), (root, m))
+
+
+@pytest.mark.parametrize("acquisition", ["mi", "ei", "ucb"])
+def test_scores_and_gradients_are_finite_in_single_precision_with_duplicates_and_constant_responses(
+    acquisition: str,
+) -> None:
+    policy = policy_for(3, 0, acquisition=acquisition, log_ei=acquisition == "ei").float()
+    with torch.no_grad():
+        policy.prior.log_noise.fill_(-20.0)  # the floor alone keeps the factorisation sound
+    x, hand, _ = naive.random_case(0, sizes=[12], episodes=1, n_observed=1)
+    hand = Hand(torch.ones_like(x).float(), hand.pool, torch.full_like(hand.y, 2.0).float(), hand.best.float())
+    points = policy.points(hand.x, hand.pool)
+    start = torch.tensor([[0]])
+    chosen = search(policy, points, hand, start, 11, torch.Generator(), episodes=1)
+    assert sorted(chosen[0, 0].tolist()) == list(range(12))
+    scores = policy.episode_scores(points, chosen, torch.full((1, 1, 12), 2.0), 1)
+    assert torch.isfinite(scores).all()
+    scores.square().sum().backward()
+    for parameter in policy.parameters():
+        assert parameter.grad is None or torch.isfinite(parameter.grad).all()
