@@ -8,9 +8,9 @@
 | observed, y_o | candidates observed so far, in order, and their responses | S x t |
 | mean, var, xi | posterior mean, predictive variance, GP-MI's accumulated variance | S x N, S x N, S |
 
-Each implementation is a function of a policy that returns what the optimiser trains and a `Run`. A run samples an episode
-while it builds the graph of its log-probabilities, so that no posterior is computed twice; given the candidates of an
-episode, it follows them. All start from the policy's parameters and train its encoder.
+Each implementation is a function of a policy that returns what the optimiser trains and a `Run`. A run samples
+episodes while it builds the graph of their log-probabilities, so that no posterior is computed twice; given the
+candidates of episodes, it follows them. All start from the policy's parameters and train its encoder.
 """
 
 import contextlib
@@ -69,8 +69,8 @@ def plain_pytorch(policy: KernelPolicy) -> tuple[list[nn.Parameter], Run]:
 def gpytorch_public(policy: KernelPolicy) -> tuple[list[nn.Parameter], Run]:
     """ExactGP with GPyTorch's batches: over the episodes, and over candidates as BoTorch has them.
 
-    This was the fastest form that overrides nothing. Slower were: all candidates as one joint posterior, which evaluates
-    their N x N prior covariance; `get_fantasy_model`; a model an episode; and either with `fast_pred_var` off.
+    Of the forms that override nothing this was the fastest. Slower were: all candidates in one joint posterior, which
+    evaluates their N x N prior covariance; `get_fantasy_model`; one model an episode; and `fast_pred_var` off.
     """
     model = _exact_gp(policy, _ExactGP)
 
@@ -83,7 +83,7 @@ def gpytorch_public(policy: KernelPolicy) -> tuple[list[nn.Parameter], Run]:
 
 
 def gpytorch_overridden(policy: KernelPolicy) -> tuple[list[nn.Parameter], Run]:
-    """ExactGP with its private hook for the prior covariances overridden, so that only the N x N one's diagonal is made."""
+    """ExactGP with a private method overridden, so that of the N x N prior covariance only the diagonal is computed."""
     model = _exact_gp(policy, _LazyExactGP)
 
     def posterior(z: Tensor, observed: Tensor, y_o: Tensor) -> tuple[Tensor, Tensor]:

@@ -61,7 +61,7 @@ def randomised(policy: KernelPolicy, seed: int) -> KernelPolicy:
     with torch.no_grad():
         for value, low, high in (
             (policy.prior.log_amplitude, -1.0, 2.0),
-            (policy.prior.log_noise, -4.0, 0.0),
+            (policy.prior.log_noise, -4.0, 1.0),
             (policy.prior.log_length, -2.0, 1.0),
         ):
             value.copy_(low + (high - low) * torch.rand((), generator=draw, dtype=torch.float64))

@@ -24,10 +24,10 @@ from torch import Tensor, nn
 import dkaf.checkpoint as checkpoint
 from dkaf.errors import InputError
 from dkaf.model.acquisition import ACQUISITIONS, Outlook
-from dkaf.model.encoders import FeedForward, encode
+from dkaf.model.encoders import FeedForward
 from dkaf.model.inputs import Inputs, Rows
 from dkaf.model.posterior import Beliefs, condition, prior_beliefs, trajectory
-from dkaf.model.prior import Points, Pool, Prior
+from dkaf.model.prior import Points, Pool, Prior, pick_rows
 from dkaf.seeding import global_stream
 from dkaf.settings import ACQUISITIONS as ACQUISITION_NAMES
 from dkaf.settings import METHODS, Settings, check_choice
@@ -239,7 +239,7 @@ class MetaBOPolicy(GaussianPolicy):
     def points(self, x: Rows, pool: Pool) -> MetaBOPoints:
         with torch.no_grad():
             kernel = self.prior.points(x, pool)
-        return MetaBOPoints(kernel, self.network.first(x, slice(2, None))[pool.rows])
+        return MetaBOPoints(kernel, pick_rows(self.network.first(x, slice(2, None)), pool.rows))
 
     def trained_by_gradient(self) -> list[nn.Parameter]:
         return list(self.network.parameters())
@@ -291,7 +291,8 @@ class DeepSetPolicy(Policy):
 
     def points(self, x: Rows, pool: Pool) -> DeepSetPoints:
         n = slice(0, self.n_features)
-        return DeepSetPoints(self.element.first(x, n)[pool.rows], self.network.first(x, n)[pool.rows])
+        observed, query = (pick_rows(network.first(x, n), pool.rows) for network in (self.element, self.network))
+        return DeepSetPoints(observed, query)
 
     def begin(self, points: DeepSetPoints, episodes: int, generator: torch.Generator) -> DeepSetState:
         return DeepSetState(points.query.new_zeros(len(points.query), episodes, self.settings.width), 0)
@@ -373,7 +374,7 @@ def _probe(encoder: nn.Module, n_features: int) -> int:
     """How many values the user's encoder gives for one row."""
     encoder.eval()
     with torch.no_grad():
-        z = encode(encoder, torch.zeros(2, n_features))
+        z = encoder(torch.zeros(2, n_features))
     if z.ndim != 2 or z.shape[0] != 2:
         raise InputError(
             f"an encoder maps rows x {n_features} to rows x values, shape {tuple(z.shape)} came for 2 rows"

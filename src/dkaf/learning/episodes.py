@@ -110,12 +110,21 @@ def search(
     for first in start.unbind(dim=1):
         observe(first.unsqueeze(1).expand(S, episodes), queried=False)
     for _ in range(queries):
-        scores = policy.scores(points, state)
-        if temperature is not None:  # Eq. (pntilde): the largest of score + Gumbel noise is a draw from the softmax
-            noise = torch.empty(S, episodes, N).exponential_(generator=generator).to(scores)
-            scores = scores / temperature - noise.log()
-        observe(scores.masked_fill(~free, -math.inf).argmax(dim=2), queried=True)
+        scores = policy.scores(points, state).masked_fill(~free, -math.inf)
+        observe(scores.argmax(dim=2) if temperature is None else _draw(scores / temperature, generator), queried=True)
     return torch.stack(observed, dim=2)
+
+
+def _draw(logits: Float[Tensor, "s e n"], generator: torch.Generator) -> Int[Tensor, "s e"]:
+    """A draw from each softmax, Eq. (pntilde): where the cumulative probability first exceeds a uniform number.
+
+    One random number a draw; noise for every candidate, as in the Gumbel trick, costs more than the rest of a step.
+    """
+    cumulative = logits.softmax(dim=-1).cumsum(dim=-1)
+    total = cumulative[..., -1:]
+    level = torch.rand(total.shape, generator=generator).to(total) * total
+    level = torch.minimum(level, torch.nextafter(total, torch.zeros_like(total)))  # rounding must not reach the end
+    return torch.searchsorted(cumulative, level, right=True).squeeze(-1)
 
 
 def gaps(

@@ -64,11 +64,11 @@ def fit(
         raise InputError("training needs at least one task, none came; pass finished searches")
     if validation is not None and len(validation) == 0:
         validation = None
-    for tasks in (train, validation):
-        if tasks is not None:
-            check_budget(tasks, settings.queries, settings.initial)
     with global_stream(seed, "weights and dropout"):
         policy = _untrained(train, method, acquisition, settings, seed, encoder).to(device)
+        if policy.trained_by_gradient():
+            for tasks in (train, validation or train):
+                check_budget(tasks, settings.queries, settings.initial)
         log = _Log(settings, progress)
         try:
             decks = Deck.of(policy, train), None if validation is None else Deck.of(policy, validation)
@@ -97,7 +97,7 @@ def _untrained(
         policy.response_scale.fill_(responses.std() or 1.0)
     if isinstance(policy, GaussianPolicy):
         some = torch.randperm(len(rows), generator=stream(seed, "initial kernel"))[:512].sort().values.numpy()
-        variance = float(responses.var()) / float(policy.response_scale) ** 2
+        variance = float(responses.var()) / float(policy.response_scale) ** 2 or 1.0
         policy.prior.eval().initialise(policy.inputs(train.features, rows[some]), variance)
     return policy
 

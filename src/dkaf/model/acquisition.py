@@ -18,7 +18,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-
 TINY = 1e-12  # a variance that is none; squares of it still fit in single precision
 
 

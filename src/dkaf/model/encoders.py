@@ -25,7 +25,7 @@ class FeedForward(nn.Module):
 
     def first(self, x: Rows, columns: slice = slice(None), *, bias: bool = True) -> Float[Tensor, "*batch h"]:
         """The first layer alone, on some of its inputs: with [a, b] as input it is the sum of its parts for a and b."""
-        linear = cast(nn.Linear, self.linears[0])
+        linear = cast("nn.Linear", self.linears[0])
         hidden = x @ linear.weight[:, columns].T
         return hidden + linear.bias if bias else hidden
 

@@ -42,7 +42,7 @@ def trajectory(
     m, prior_var = m.unsqueeze(1).expand(S, E, N), prior_var.unsqueeze(1).expand(S, E, N)
     K_oo = K_ox.gather(3, chosen.unsqueeze(2).expand(S, E, k, k))
     off_diagonal = ~torch.eye(k, dtype=torch.bool, device=chosen.device)
-    L = torch.linalg.cholesky(K_oo * off_diagonal + torch.diag_embed(prior_var.gather(2, chosen)))
+    L = _cholesky(K_oo * off_diagonal + torch.diag_embed(prior_var.gather(2, chosen)))
     residual = (y - m.gather(2, chosen)).unsqueeze(-1)
     solved = torch.linalg.solve_triangular(L, torch.cat((K_ox, residual), dim=-1), upper=False)
     V, w = solved[..., :-1], solved[..., -1:]
@@ -51,6 +51,15 @@ def trajectory(
     mean, var = torch.cat((start, start + steps), dim=3).unbind()
     # Exactly, var >= noise; single precision may fall below, and a variance below zero has no root.
     return Trajectory(mean, var.clamp_min(0.5 * noise.detach()), L.diagonal(dim1=-2, dim2=-1) ** 2)
+
+
+def _cholesky(K: Float[Tensor, "*batch k k"]) -> Float[Tensor, "*batch k k"]:
+    """Where rounding made a matrix indefinite (the noise is far below the kernel), a little more noise mends it."""
+    L, failed = torch.linalg.cholesky_ex(K)
+    if not failed.any():
+        return L
+    jitter = 1e-4 * K.detach().diagonal(dim1=-2, dim2=-1).mean(dim=-1, keepdim=True).expand(K.shape[:-1])
+    return torch.linalg.cholesky(K + torch.diag_embed(jitter))
 
 
 class Beliefs(NamedTuple):
@@ -96,7 +105,7 @@ class _LogDensity(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, K: Tensor, r: Tensor) -> Tensor:
-        L = torch.linalg.cholesky(K)
+        L = _cholesky(K)
         inverse = torch.cholesky_inverse(L)
         a = (inverse @ r.unsqueeze(-1)).squeeze(-1)
         ctx.save_for_backward(inverse, a)

@@ -13,7 +13,7 @@ from dkaf.model.encoders import encode
 from dkaf.model.inputs import Rows, SparseRows
 from dkaf.model.posterior import log_likelihood
 
-NOISE_FLOOR = 1e-4  # of the amplitude; keeps the factorisation sound in single precision with duplicate candidates
+NOISE_FLOOR = 1e-4  # of the responses' variance; keeps factorisations sound in single precision with duplicates
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,10 +66,13 @@ class Prior(nn.Module):
         super().__init__()
         self.encoder = encoder
         self.log_amplitude = nn.Parameter(torch.zeros(()))
-        self.log_noise = nn.Parameter(torch.zeros(()))  # of beta / alpha
+        self.log_noise = nn.Parameter(torch.zeros(()))  # of beta, above its floor
         self.log_length = nn.Parameter(torch.zeros(()))  # of eta
+        self.register_buffer("noise_floor", torch.tensor(NOISE_FLOOR))
         self.linear = nn.Linear(n_values, linear_features, bias=False) if linear_features else None
         self.mean = nn.Linear(n_values, 1) if learned_mean else None
+
+    noise_floor: Tensor
 
     @property
     def amplitude(self) -> Float[Tensor, ""]:
@@ -77,7 +80,7 @@ class Prior(nn.Module):
 
     @property
     def noise(self) -> Float[Tensor, ""]:
-        return self.amplitude * (NOISE_FLOOR + self.log_noise.exp())
+        return self.log_noise.exp() + self.noise_floor
 
     @torch.no_grad()
     def initialise(self, x: Rows, response_variance: float) -> None:
@@ -88,8 +91,9 @@ class Prior(nn.Module):
             spread = float(z.square().mean() - centre.square().sum())
         else:
             spread = float((z - z.mean(0)).square().sum(1).mean())
-        self.log_amplitude.fill_(max(response_variance, 1e-12)).log_()
-        self.log_noise.fill_(0.1).log_()
+        self.log_amplitude.fill_(response_variance).log_()
+        self.log_noise.fill_(0.1 * response_variance).log_()
+        self.noise_floor.fill_(NOISE_FLOOR * response_variance)
         self.log_length.fill_(max(2 * spread, 1e-12)).log_()  # E|z - z'|^2 is twice the variance
 
     def represent(self, x: Rows) -> Rows:
@@ -102,9 +106,9 @@ class Prior(nn.Module):
             square = z.square()[pool.rows]
             return Points(torch.zeros_like(square), square, z, pool.rows, None)
         mean = z.new_zeros(len(z)) if self.mean is None else self.mean(z).squeeze(-1)
-        linear = None if self.linear is None else self.linear(z)[pool.rows]
+        linear = None if self.linear is None else pick_rows(self.linear(z), pool.rows)
         z = z - z.mean(dim=0).detach()  # distances do not change, and differences of squares keep their digits
-        z = z[pool.rows]
+        z = pick_rows(z, pool.rows)
         return Points(mean[pool.rows], z.square().sum(-1), z, pool.rows, linear)
 
     def covariance(self, points: Points, chosen: Int[Tensor, "s m"]) -> Float[Tensor, "s m n"]:
@@ -127,6 +131,11 @@ class Prior(nn.Module):
         eye = torch.eye(N, dtype=torch.bool, device=y.device)
         K = self.covariance(points, everyone).where(~eye, torch.diag_embed(self.variance(points)))
         return log_likelihood(points.mean, K, y)
+
+
+def pick_rows(values: Float[Tensor, "r d"], rows: Int[Tensor, "s n"]) -> Float[Tensor, "s n d"]:
+    """values[rows], whose gradient is twice as fast."""
+    return values.index_select(0, rows.flatten()).unflatten(0, rows.shape)
 
 
 def _take(values: Float[Tensor, "s n d"], chosen: Int[Tensor, "s m"]) -> Float[Tensor, "s m d"]:

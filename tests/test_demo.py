@@ -1,0 +1,100 @@
+import base64
+import io
+import json
+import re
+from pathlib import Path
+
+import conformance
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+import dkaf
+from dkaf.cli import main
+from dkaf.experiments.demo import NAMES, Demo, MethodRow
+from dkaf.experiments.report import terminal_report, text_curves, write_report
+from dkaf.settings import METHODS
+
+
+def small_demo() -> Demo:
+    train, test = dkaf.digits_tasks(n_tasks=9, pool_size=40).split(4, 5)
+    rows = []
+    for method in METHODS:
+        policy = dkaf.fit(train, train, method, **conformance.TINY)
+        rows.append(MethodRow(method, dkaf.evaluate(policy, test), policy.training_log))
+    return Demo(tuple(rows), test, seed=0)
+
+
+def demo_of(gaps: dict[str, float]) -> Demo:
+    """A demo whose methods have the given gaps, nearly constant over tasks."""
+    wiggle = np.linspace(-0.1, 0.1, 5)[:, None]
+    rows = [
+        MethodRow(
+            method,
+            dkaf.Result(gaps.get(method, 9.0) + wiggle, np.full(5, 10.0), np.zeros((5, 2), dtype=np.int64), 1),
+            dkaf.fit(conformance.small_tasks(), method="random").training_log,
+        )
+        for method in METHODS
+    ]
+    return Demo(tuple(rows), conformance.small_tasks(), seed=0)
+
+
+def test_the_page_holds_every_row_and_both_figures_and_loads_nothing(tmp_path: Path) -> None:
+    demo = small_demo()
+    text = write_report(demo, tmp_path).read_text()
+    for row in demo.rows:
+        line = (
+            f"<td>{NAMES[row.method]}</td><td>{row.result.cumulative_gap:.2f}</td><td>{row.result.standard_error:.2f}"
+        )
+        assert line in text
+    pictures = re.findall(r"src='data:image/png;base64,([^']+)'", text)
+    assert len(pictures) == 2
+    for picture in pictures:
+        pixels = imread(io.BytesIO(base64.b64decode(picture)), format="png")
+        assert min(pixels.shape[:2]) > 300
+        assert pixels[..., :3].std() > 0.05  # something is drawn
+    assert "http" not in text
+
+
+def test_the_terminal_shows_every_row_and_the_curves(capsys: pytest.CaptureFixture[str]) -> None:
+    demo = small_demo()
+    terminal_report(demo)
+    shown = capsys.readouterr().out
+    for row in demo.rows:
+        assert re.search(rf"{NAMES[row.method]}\W+{row.result.cumulative_gap:.2f}", shown)
+    assert "gap after each query" in shown
+
+
+def test_curves_put_larger_gaps_higher() -> None:
+    lines = text_curves(demo_of({"dkaf": 1.0, "random": 8.0})).splitlines()
+    assert min(i for i, line in enumerate(lines) if "R" in line) < min(
+        i for i, line in enumerate(lines) if "O" in line[9:]
+    )
+
+
+def test_findings_say_plainly_who_won() -> None:
+    good = demo_of({"dkaf": 3.0, "dkl": 4.0, "random": 8.0}).findings()
+    assert good[0].startswith("ours came out below DKL: 3.00 against 4.00, a paired difference of -1.00")
+    assert good[1].startswith("DKL came out below Random")
+    bad = demo_of({"dkaf": 5.0, "dkl": 4.0, "random": 3.0}).findings()
+    assert bad[0].startswith("ours came out NOT below DKL: 5.00 against 4.00")
+    assert bad[1].startswith("DKL came out NOT below Random")
+
+
+def test_paired_difference_is_over_tasks() -> None:
+    mean, error = demo_of({"dkaf": 3.0, "dkl": 4.0}).difference("dkaf", "dkl")
+    assert mean == pytest.approx(-1.0)
+    assert error == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.slow
+def test_the_demo_gives_the_same_numbers_on_one_worker_or_two(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = []
+    for jobs in ("1", "2"):
+        assert main(["demo", "--json", "--jobs", jobs, "--out", str(tmp_path / jobs)]) == 0
+        result = json.loads(capsys.readouterr().out)
+        shown.append([(row["method"], row["gap_after_query"]) for row in result["rows"]])
+        assert (tmp_path / jobs / "report.html").exists()
+    assert shown[0] == shown[1]

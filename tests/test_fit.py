@@ -1,0 +1,158 @@
+import conformance
+import numpy as np
+import pytest
+import torch
+
+import dkaf
+from dkaf.evaluation import standard_error
+from dkaf.settings import METHODS
+
+
+def quiet_top_tasks(n_tasks: int, n_loud: int = 5, size: int = 40) -> dkaf.TaskSet:
+    """Five loud features explain the response everywhere but at the top, which one quiet feature alone decides.
+
+    The loud part is linear in a direction of each task's own: with many points a kernel on it fits well, so likelihood
+    wants it; with the seven points of a search five dimensions cannot be learned, so it only misleads.
+    """
+    draw = np.random.default_rng(0)
+    features = draw.uniform(-1, 1, (n_tasks * size, n_loud + 1))
+    pools = np.arange(len(features)).reshape(n_tasks, size)
+    responses = []
+    for pool in pools:
+        loud = features[pool, :n_loud] @ draw.normal(size=n_loud)
+        top = np.exp(-0.5 * ((features[pool, n_loud] - draw.uniform(-1, 1)) / 0.3) ** 2)
+        responses.append((1 - top) * 2 * loud / loud.std() + top * 6)
+    return dkaf.TaskSet.from_arrays(features, list(pools), responses)
+
+
+def test_end_to_end_training_beats_likelihood_where_likelihood_prefers_the_wrong_kernel() -> None:
+    train, validation, test = quiet_top_tasks(70).split(30, 10, 30)
+    torch.manual_seed(0)
+    encoder = torch.nn.Linear(6, 2, bias=False)
+    likelihood = {"pretrain_updates": 200, "pretrain_learning_rate": 1e-2, "nu": 1.0, "queries": 6}
+    plain = {"learned_mean": False, "linear_features": 0, "likelihood_weight": 0.0}
+    gaps, quiet_share = {}, {}
+    for method in ("dkl", "dkaf"):
+        policy = dkaf.fit(
+            train, validation, method, "ucb", encoder=encoder, learning_rate=2e-2, updates=100, **likelihood, **plain
+        )
+        gaps[method] = dkaf.evaluate(policy, test, queries=6, starts=10).task_gaps
+        weights = policy.prior.encoder.weight.detach().norm(dim=0)
+        quiet_share[method] = (weights[-1] / weights.sum()).item()
+    difference = gaps["dkaf"] - gaps["dkl"]
+    assert difference.mean() < -2 * standard_error(difference)
+    assert quiet_share["dkaf"] > quiet_share["dkl"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_same_seed_same_policy_bit_for_bit_and_another_seed_another(method: str) -> None:
+    tasks = conformance.small_tasks(sizes=(20, 20, 20))
+
+    def weights(seed: int) -> list[torch.Tensor]:
+        torch.manual_seed(np.random.default_rng().integers(1 << 30))  # what the caller's generator does is no matter
+        torch.rand(3)
+        policy = dkaf.fit(tasks, tasks, method, seed=seed, **conformance.TINY | {"dropout": 0.3}, queries=3)
+        return list(policy.state_dict().values())
+
+    first = weights(0)
+    assert all(torch.equal(a, b) for a, b in zip(first, weights(0), strict=True))
+    if method not in ("random", "gp"):  # these have no weights that a seed would start
+        assert any(not torch.equal(a, b) for a, b in zip(first, weights(1), strict=True))
+
+
+def test_fit_leaves_the_callers_random_numbers_alone() -> None:
+    tasks = conformance.small_tasks(sizes=(20, 20))
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    dkaf.fit(tasks, tasks, **conformance.TINY, queries=3)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_the_best_validated_policy_is_kept() -> None:
+    tasks = conformance.small_tasks(sizes=(20, 20, 20))
+    policy = dkaf.fit(
+        tasks, tasks, **conformance.TINY | {"updates": 12, "learning_rate": 0.3, "validation_starts": 4}, queries=3
+    )
+    log = policy.training_log
+    assert [update for update, _ in log.validation] == list(range(13))
+    best = min(gap for _, gap in log.validation)
+    assert dict(log.validation)[log.best_update] == best
+    from dkaf.learning.episodes import Deck
+    from dkaf.learning.reinforce import validation_gap
+
+    assert validation_gap(policy, Deck.of(policy, tasks), seed=0) == best
+
+
+def test_patience_stops_training_and_none_turns_it_off() -> None:
+    tasks = conformance.small_tasks(sizes=(20, 20, 20))
+    frozen = conformance.TINY | {"updates": 9, "learning_rate": 1e-12, "queries": 3}
+    stopped = dkaf.fit(tasks, tasks, **frozen, patience=4).training_log
+    assert (stopped.updates, stopped.best_update) == (4, 0)
+    assert "no better validation gap for 4 updates" in stopped.in_words()
+    assert dkaf.fit(tasks, tasks, **frozen, patience=None).training_log.updates == 9
+
+
+def test_no_pretraining_and_no_validation_do_what_they_say() -> None:
+    tasks = conformance.small_tasks(sizes=(20, 20, 20))
+    log = dkaf.fit(tasks, updates=3, pretrain_updates=0, patience=None, queries=3).training_log
+    assert (log.pretrain_updates, log.updates, log.best_update, log.validation) == (0, 3, 3, ())
+
+
+def test_progress_is_told_after_every_update() -> None:
+    tasks = conformance.small_tasks(sizes=(20, 20, 20))
+    told: list[dkaf.Progress] = []
+    dkaf.fit(tasks, tasks, **conformance.TINY, queries=3, progress=told.append)
+    assert [(p.stage, p.update, p.updates) for p in told] == [
+        *[("likelihood", update, 3) for update in (1, 2, 3)],
+        *[("policy gradient", update, 2) for update in (0, 1, 2)],
+    ]
+
+
+@pytest.mark.parametrize("stage", ["likelihood", "policy gradient"])
+def test_an_interrupt_carries_the_best_policy_so_far(stage: str) -> None:
+    tasks = conformance.small_tasks(sizes=(20, 20, 20))
+
+    def interrupt(progress: dkaf.Progress) -> None:
+        if progress.stage == stage and progress.update == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(dkaf.Interrupted) as caught:
+        dkaf.fit(tasks, tasks, **conformance.TINY, queries=3, progress=interrupt)
+    policy = caught.value.policy
+    assert policy.training_log.stopped == "interrupted"
+    conformance.check_search(policy, tasks, queries=3, initial=1, starts=1)
+
+
+def test_responses_are_scaled_by_training_tasks_alone() -> None:
+    tasks = conformance.small_tasks(sizes=(20, 20, 20))
+    moved = dkaf.TaskSet.from_arrays(tasks.features, tasks.pools, [1e3 + 50 * y for y in tasks.responses])
+    plain, scaled = (dkaf.fit(t, t, **conformance.TINY, queries=3) for t in (tasks, moved))
+    chosen = [dkaf.evaluate(p, t, queries=5).chosen for p, t in ((plain, tasks), (scaled, moved))]
+    np.testing.assert_array_equal(chosen[0], chosen[1])
+
+
+def test_bad_calls_are_refused() -> None:
+    tasks = conformance.small_tasks()
+    policy = dkaf.fit(tasks, method="random")
+    none = tasks.subset([])
+    wide = dkaf.TaskSet.from_arrays(np.ones((3, 7)), [[0, 1, 2]], [[1.0, 2.0, 3.0]])
+    narrow = dkaf.fit(tasks, method="gp", pretrain_updates=1)
+    for call, message in (
+        (lambda: dkaf.fit(none), "at least one task, none came"),
+        (
+            lambda: dkaf.fit(tasks, queries=20),
+            "pool 0 has 12 candidates, 20 queries after 1 starting points do not fit",
+        ),
+        (lambda: dkaf.fit(tasks, method="best"), "method is one of dkaf, dkl"),
+        (lambda: dkaf.fit(tasks, acquisition="pi"), "acquisition is one of mi, ei, ucb"),
+        (lambda: dkaf.fit(tasks, recipe="mine"), "recipe is one of paper, default"),
+        (lambda: dkaf.fit(tasks, speed=3), "'speed' is none of them"),
+        (lambda: dkaf.evaluate(policy, none), "at least one task, none came"),
+        (lambda: dkaf.evaluate(policy, tasks, queries=0), "at least 1 query"),
+        (lambda: dkaf.evaluate(policy, tasks, starts=0), "at least 1 start"),
+        (lambda: dkaf.evaluate(policy, tasks, queries=12), "pool 0 has 12 candidates, 12 queries"),
+        (lambda: dkaf.evaluate(narrow, wide, queries=1), "trained on 5 features, 7 came"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()

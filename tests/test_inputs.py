@@ -1,0 +1,85 @@
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+
+import dkaf
+from dkaf.model.encoders import FeedForward, encode
+from dkaf.model.inputs import Inputs, SparseRows
+
+COUNTS = np.random.default_rng(0).poisson(0.5, size=(30, 8)).astype(float)
+EVERY = np.arange(30)
+
+
+def test_auto_takes_counts_for_whole_numbers_and_standardises_the_rest() -> None:
+    assert Inputs.fitted(COUNTS, EVERY, "auto").kind == "counts"
+    assert Inputs.fitted(sp.csr_array(COUNTS), EVERY, "auto").kind == "counts"
+    assert Inputs.fitted(COUNTS + 0.5, EVERY, "auto").kind == "standardise"
+    assert Inputs.fitted(COUNTS - 1, EVERY, "auto").kind == "standardise"
+
+
+def test_each_scaling_by_hand() -> None:
+    np.testing.assert_allclose(Inputs.fitted(COUNTS, EVERY, "counts")(COUNTS, EVERY), np.log1p(COUNTS), rtol=1e-6)
+    np.testing.assert_allclose(Inputs.fitted(COUNTS, EVERY, "raw")(COUNTS, EVERY), COUNTS)
+    scaled = Inputs.fitted(COUNTS, EVERY, "standardise")(COUNTS, EVERY)
+    np.testing.assert_allclose(scaled.mean(0), 0, atol=1e-6)
+    np.testing.assert_allclose(scaled.std(0, correction=0), 1, rtol=1e-5)
+
+
+def test_sparse_standardising_divides_only_and_stays_sparse() -> None:
+    inputs = Inputs.fitted(sp.csr_array(COUNTS), EVERY, "standardise")
+    rows = inputs(sp.csr_array(COUNTS), EVERY)
+    assert isinstance(rows, SparseRows)
+    np.testing.assert_allclose(rows.dense(), COUNTS / COUNTS.std(0), rtol=1e-5)
+
+
+def test_the_scaling_is_learned_from_training_rows_alone() -> None:
+    other = COUNTS.copy()
+    other[20:] *= 100
+    few = np.arange(20)
+    first, second = (Inputs.fitted(matrix + 0.5, few, "standardise") for matrix in (COUNTS, other))
+    assert torch.equal(first.shift, second.shift)
+    assert torch.equal(first.scale, second.scale)
+
+
+def test_sparse_product_equals_the_dense_one_with_its_gradient() -> None:
+    rows = SparseRows(sp.csr_array(COUNTS), torch.device("cpu"))
+    weight = torch.randn(8, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    torch.testing.assert_close(rows @ weight, torch.from_numpy(COUNTS) @ weight)
+    assert torch.autograd.gradcheck(lambda w: rows @ w, (weight,))
+
+
+def test_an_encoder_that_takes_no_sparse_rows_gets_them_dense() -> None:
+    rows = SparseRows(sp.csr_array(COUNTS.astype(np.float32)), torch.device("cpu"))
+    network = FeedForward(8, 2, layers=3, width=4)
+    torch.testing.assert_close(encode(network, rows), encode(network, rows.dense()))
+    assert encode(torch.nn.Linear(8, 2), rows).shape == (30, 2)
+
+
+def test_a_sparse_matrix_is_never_made_dense_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = np.random.default_rng(0)
+    matrix = sp.random_array((4000, 3000), density=0.002, rng=draw, format="csr")
+    pools = [draw.permutation(4000)[:1500] for _ in range(3)]
+    tasks = dkaf.TaskSet.from_arrays(matrix, pools, [draw.normal(size=1500) for _ in pools])
+    largest = 0
+    toarray = sp.csr_array.toarray
+
+    def watched(self: sp.csr_array, *args: object, **kwargs: object) -> object:
+        nonlocal largest
+        largest = max(largest, self.shape[0])
+        return toarray(self, *args, **kwargs)
+
+    monkeypatch.setattr(sp.csr_array, "toarray", watched)
+    for method in ("dkaf", "gp", "rl", "metabo"):
+        policy = dkaf.fit(tasks, tasks, method, pretrain_updates=1, updates=1, starts=2, queries=3, pretrain_tasks=2)
+        dkaf.evaluate(policy, tasks, queries=3)
+    assert largest <= 3 * 128  # the likelihood's points of three validation tasks
+
+
+def test_features_that_the_scaling_cannot_take_are_refused() -> None:
+    with pytest.raises(ValueError, match="counts are at least 0, -1 came"):
+        Inputs.fitted(COUNTS, EVERY, "counts")(COUNTS - 1, EVERY)
+    with pytest.raises(ValueError, match="fit in single precision"):
+        Inputs.fitted(COUNTS, EVERY, "raw")(COUNTS * 1e300, EVERY)
+    with pytest.raises(ValueError, match="trained on 8 features, 5 came"):
+        Inputs.fitted(COUNTS, EVERY, "raw")(COUNTS[:, :5], EVERY)
