@@ -119,7 +119,7 @@ def updater(name: str, policy: KernelPolicy, tasks: TaskSet) -> Callable[[], Non
         def loss(numbers: Tensor) -> Tensor:
             y, start = deck.y[numbers], random_candidates(deck.mask[numbers], settings.initial, draw)
             chosen, log_p = run(Batch(x, deck.rows[numbers], y, start), draw)
-            gap = gaps(y, deck.best[numbers], chosen.unsqueeze(1), settings.initial)
+            gap = gaps(y, y.max(dim=1).values, chosen.unsqueeze(1), settings.initial)
             weight = advantage(discounted_future(gap, settings.gamma), settings.baseline).squeeze(1)
             return (weight * log_p).sum(dim=-1).mean()
 

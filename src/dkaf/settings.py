@@ -66,6 +66,9 @@ class Settings:
     updates: int = _setting(1000, "updates by policy gradient, at most")
     starts: int = _setting(16, "tasks, each with one start, of an update by policy gradient")
     episodes: int = _setting(1, "episodes from each start")
+    candidates: int | None = _setting(
+        None, "candidates of a training search, drawn anew from the pool; none: all of it"
+    )
     baseline: Literal["batch", "leave-one-out"] = _setting(
         "batch", "what G_t is compared with: the batch's mean, or the other episodes of its start"
     )

@@ -116,7 +116,7 @@ def _pictures(demo: Demo) -> tuple[bytes, str]:
     pool, responses = demo.tasks[task]
     looks = demo.row("dkaf").result.chosen.shape[1]
     figure = plt.figure(figsize=(looks + 2.4, 1.4 * len(SHOWN)), layout="constrained")
-    left, right = figure.subfigures(1, 2, width_ratios=[2, looks])
+    left, right = figure.subfigures(1, 2, width_ratios=[2, looks], squeeze=False)[0]
     if demo.tasks.targets is not None:
         _picture(left.subplots(), demo.tasks.features[demo.tasks.targets[task]], "the hidden digit")
     grid = right.subplots(len(SHOWN), looks)

@@ -27,7 +27,6 @@ class Deck:
     rows: Int[Tensor, "tasks n"]
     mask: Bool[Tensor, "tasks n"]
     y: Float[Tensor, "tasks n"]
-    best: Float[Tensor, " tasks"]
 
     @classmethod
     def of(cls, policy: Policy, tasks: TaskSet) -> "Deck":
@@ -38,29 +37,36 @@ class Deck:
         rows[mask] = inverse
         y = np.zeros(mask.shape)
         y[mask] = np.concatenate(tasks.responses)
-        best = np.array([responses.max() for responses in tasks.responses])
         device = policy.device
         return cls(
             policy.inputs(tasks.features, distinct),
             torch.from_numpy(rows).to(device),
             torch.from_numpy(mask).to(device),
             policy.scaled(torch.from_numpy(y).to(device)),
-            policy.scaled(torch.from_numpy(best).to(device)),
         )
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def deal(self, tasks: Int[Tensor, " s"]) -> "Hand":
-        """The chosen tasks, with only those feature rows that occur in them, each once."""
-        rows, mask = self.rows[tasks], self.mask[tasks]
+        """The chosen tasks, whole."""
+        return self._hand(self.rows[tasks], self.mask[tasks], self.y[tasks])
+
+    def deal_some(self, tasks: Int[Tensor, " s"], candidates: int, generator: torch.Generator) -> "Hand":
+        """The chosen tasks, with this many random candidates of each pool (all of a smaller one)."""
+        rows, mask, y = self.rows[tasks], self.mask[tasks], self.y[tasks]
+        some = random_candidates(mask, min(candidates, mask.shape[1]), generator)
+        return self._hand(rows.gather(1, some), mask.gather(1, some), y.gather(1, some))
+
+    def _hand(self, rows: Int[Tensor, "s n"], mask: Bool[Tensor, "s n"], y: Float[Tensor, "s n"]) -> "Hand":
+        """With only those feature rows that occur, each once."""
+        best = y.where(mask, -math.inf).max(dim=1).values
         used = torch.zeros(len(self.x), dtype=torch.bool, device=rows.device)
         used[rows[mask]] = True
         if bool(used.all()):
-            return Hand(self.x, Pool(rows, mask), self.y[tasks], self.best[tasks])
+            return Hand(self.x, Pool(rows, mask), y, best)
         place = used.cumsum(0) - 1
-        pool = Pool(place[rows].where(mask, 0), mask)
-        return Hand(self.x[used.nonzero().squeeze(1)], pool, self.y[tasks], self.best[tasks])
+        return Hand(self.x[used.nonzero().squeeze(1)], Pool(place[rows].where(mask, 0), mask), y, best)
 
 
 @dataclass(frozen=True, eq=False)

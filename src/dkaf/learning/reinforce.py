@@ -32,7 +32,10 @@ def advantage(G: Float[Tensor, "s e t"], baseline: str) -> Float[Tensor, "s e t"
 def policy_gradient_loss(policy: Policy, deck: Deck, tasks: Tensor, draw: torch.Generator) -> Float[Tensor, ""]:
     """Eq. (Ltilde), averaged over episodes, with a baseline; plus the likelihood term if the settings keep one."""
     settings = policy.settings
-    hand = deck.deal(tasks)
+    if settings.candidates is None:
+        hand = deck.deal(tasks)
+    else:
+        hand = deck.deal_some(tasks, max(settings.candidates, settings.initial + settings.queries), draw)
     points = policy.points(hand.x, hand.pool)
     start = random_candidates(hand.pool.mask, settings.initial, draw)
     chosen = search(

@@ -55,11 +55,13 @@ def trajectory(
 
 def _cholesky(K: Float[Tensor, "*batch k k"]) -> Float[Tensor, "*batch k k"]:
     """Where rounding made a matrix indefinite (the noise is far below the kernel), a little more noise mends it."""
+    L: Tensor
     L, failed = torch.linalg.cholesky_ex(K)
     if not failed.any():
         return L
     jitter = 1e-4 * K.detach().diagonal(dim1=-2, dim2=-1).mean(dim=-1, keepdim=True).expand(K.shape[:-1])
-    return torch.linalg.cholesky(K + torch.diag_embed(jitter))
+    L = torch.linalg.cholesky(K + torch.diag_embed(jitter))
+    return L
 
 
 class Beliefs(NamedTuple):

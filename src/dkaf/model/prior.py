@@ -135,7 +135,8 @@ class Prior(nn.Module):
 
 def pick_rows(values: Float[Tensor, "r d"], rows: Int[Tensor, "s n"]) -> Float[Tensor, "s n d"]:
     """values[rows], whose gradient is twice as fast."""
-    return values.index_select(0, rows.flatten()).unflatten(0, rows.shape)
+    picked: Tensor = values.index_select(0, rows.flatten()).unflatten(0, rows.shape)
+    return picked
 
 
 def _take(values: Float[Tensor, "s n d"], chosen: Int[Tensor, "s m"]) -> Float[Tensor, "s m d"]:
