@@ -318,15 +318,12 @@ def test_tasks_that_break_a_rule_are_refused_and_nothing_is_written(run, folder,
 
 
 @pytest.mark.parametrize("recipe", ["paper", "default"])
-@pytest.mark.parametrize("size", [1e30, 1e200])
-def test_responses_beyond_single_precision_are_used_or_refused(run, folder, tiny_tasks, recipe, size):
+def test_the_largest_responses_that_are_allowed_can_be_trained_on(run, folder, tiny_tasks, recipe):
     path = folder / "large.npz"
-    responses = [size * values for values in tiny_tasks.responses]
+    responses = [0.99e15 * values / np.abs(values).max() for values in tiny_tasks.responses]
     dkaf.TaskSet.from_arrays(tiny_tasks.features, tiny_tasks.pools, responses).save(path)
-    result = run("train", path, "-o", folder / "policy", "--recipe", recipe, *TINY)
-    if result[0]:
-        assert_refused(result, "responses")
-    assert (folder / "policy").exists() == (result[0] == 0)
+    assert run("train", path, "-o", folder / "policy", "--recipe", recipe, *TINY)[0] == 0
+    dkaf.load(folder / "policy")
 
 
 FOREIGN: dict[str, Callable[[bytes], bytes]] = {

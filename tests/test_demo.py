@@ -51,7 +51,25 @@ def test_the_page_holds_every_row_and_both_figures_and_loads_nothing(tmp_path: P
     assert len(pictures) == 2
     for picture in pictures:
         pixels = imread(io.BytesIO(base64.b64decode(picture)), format="png")
-        height = {letter: [i for i, line in enumerate(lines) if line.rstrip().endswith(letter)] for letter in "OR"}
+        assert min(pixels.shape[:2]) > 300
+        assert pixels[..., :3].std() > 0.05  # something is drawn
+    assert "http" not in text
+
+
+def test_the_terminal_shows_every_row_and_the_curves(capsys: pytest.CaptureFixture[str]) -> None:
+    demo = small_demo()
+    terminal_report(demo)
+    shown = capsys.readouterr().out
+    for row in demo.rows:
+        assert re.search(rf"{NAMES[row.method]}\W+{row.result.cumulative_gap:.2f}", shown)
+    assert "gap after each query" in shown
+
+
+def test_curves_put_larger_gaps_higher() -> None:
+    lines = text_curves(
+        demo_of({"dkaf": 1.0, "random": 8.0} | dict.fromkeys(("dkl", "gp", "rl", "metabo"), 4.0))
+    ).splitlines()
+    height = {letter: [i for i, line in enumerate(lines) if line.rstrip().endswith(letter)] for letter in "OR"}
     assert height["R"] < height["O"]
 
 

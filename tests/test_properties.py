@@ -36,8 +36,8 @@ def odd_features(kind: str, n_rows: int, n_features: int, seed: int) -> Features
 
 
 KINDS = [
-    "plain", "duplicates", "constant column", "constant and huge", "huge", "tiny", "mixed scales", "far from the origin",
-    "zero rows", "all zero", "counts", "huge counts", "one outlier",
+    "plain", "duplicates", "constant column", "constant and huge", "huge", "tiny", "mixed scales",
+    "far from the origin", "zero rows", "all zero", "counts", "huge counts", "one outlier",
 ]  # fmt: skip
 
 

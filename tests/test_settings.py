@@ -190,10 +190,10 @@ def test_a_value_of_the_wrong_type_is_refused_with_the_right_one(name, value, ru
     assert repr(value) in str(refusal.value)
 
 
-POSITIVE = ["layers", "width", "nu", "queries", "pretrain_tasks", "pretrain_points", "pretrain_learning_rate", "starts"]
-POSITIVE += ["episodes", "gamma", "temperature", "learning_rate", "validate_every", "validation_starts"]
+POSITIVE = ["nu", "queries", "pretrain_tasks", "pretrain_points", "pretrain_learning_rate", "starts"]
+POSITIVE += ["episodes", "temperature", "learning_rate", "validate_every", "validation_starts"]
 NOT_NEGATIVE = ["linear_features", "initial", "pretrain_updates", "updates", "likelihood_weight", "weight_decay"]
-OPTIONAL = ["clip", "patience", "pretrain_patience"]
+OPTIONAL = ["candidates", "clip", "patience", "pretrain_patience"]
 INTEGERS = {field.name for field in FIELDS if "int" in str(field.type)}
 
 
@@ -205,7 +205,11 @@ INTEGERS = {field.name for field in FIELDS if "int" in str(field.type)}
         *[(name, value, "above 0 or none") for name in OPTIONAL for value in (0, -1)],
         ("dropout", -0.1, "at least 0 and below 1"),
         ("dropout", 1, "at least 0 and below 1"),
-        ("gamma", 1.01, "at most 1"),
+        ("gamma", 0, "above 0 and at most 1"),
+        ("gamma", 1.01, "above 0 and at most 1"),
+        ("layers", 0, "above 0 and at most 100"),
+        ("layers", 101, "above 0 and at most 100"),
+        ("width", 0, "above 0 and at most 100000"),
     ],
 )
 def test_a_value_out_of_range_is_refused_with_the_range(name, value, rule):

@@ -128,6 +128,12 @@ BAD_INPUT = {
     "sparse NaN features": (sp.csr_array(with_value(NAN)), POOLS, RESPONSES, ["features are finite", "row 2"]),
     "sparse infinite features": (sp.coo_matrix(with_value(INF)), POOLS, RESPONSES, ["features are finite", "row 2"]),
     "NaN responses": (FEATURES, POOLS, [[0.0, 1.0], [2.0, NAN]], ["responses are finite", "candidate 1 of pool 1"]),
+    "too large responses": (
+        FEATURES,
+        POOLS,
+        [[0.0, 1.0], [2.0, 1e16]],
+        ["within +-1e+15", "pool 1 has one of size 1e+16"],
+    ),
     "infinite responses": (
         FEATURES,
         POOLS,
@@ -215,7 +221,7 @@ def task_arrays(draw: st.DrawFn) -> tuple[Any, ...]:
     elements = hnp.from_dtype(np.dtype(dtype), allow_nan=False, allow_infinity=False)
     features = draw(hnp.arrays(dtype, (rows, columns), elements=elements))
     pools = draw(st.lists(st.lists(st.integers(0, rows - 1), min_size=1, unique=True), max_size=4))
-    finite = st.floats(allow_nan=False, allow_infinity=False)
+    finite = st.floats(-1e15, 1e15)
     responses = [draw(st.lists(finite, min_size=len(pool), max_size=len(pool))) for pool in pools]
     targets = draw(st.none() | st.lists(st.integers(0, rows - 1), min_size=len(pools), max_size=len(pools)))
     if targets is not None:

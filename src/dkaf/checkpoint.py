@@ -18,7 +18,11 @@ FORMAT = "dkaf-policy-1"
 def write(path: str | os.PathLike[str], tensors: dict[str, Tensor], description: dict[str, Any]) -> None:
     """Write whole or not at all. The same tensors and description give the same bytes."""
     text = json.dumps({"format": FORMAT} | description, sort_keys=True)
-    data = save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, {"dkaf": text})
+    # Copies, since tensors that share memory, as tied weights do, are refused by the format.
+    copies = {
+        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()
+    }
+    data = save(copies, {"dkaf": text})
     with whole_file(path) as file:
         file.write(data)
 
@@ -33,7 +37,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any
         description = json.loads(metadata.get("dkaf", "null"))
     except OSError as error:
         raise InputError(f"policy file {path} cannot be read: {error.strerror or error}") from error
-    except (SafetensorError, ValueError) as error:
+    except (SafetensorError, ValueError, RecursionError) as error:
         raise InputError(
             f"a policy file is a safetensors file, {path} is not a whole one ({error}); "
             "write it with policy.save, pickled files are never opened"
@@ -46,6 +50,6 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any
             "load it with the version that wrote it, or train it again"
         )
     for name, tensor in tensors.items():
-        if not torch.isfinite(tensor).all():
+        if tensor.dtype in (torch.float32, torch.float64) and not torch.isfinite(tensor).all():
             raise InputError(f"the weights of a policy are finite, {name!r} in {path} is not; train it again")
     return tensors, description

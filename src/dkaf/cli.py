@@ -24,6 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         options.command(options)
+        sys.stdout.flush()  # here, so that a reader that has gone is noticed here
     except InputError as error:
         print(f"dkaf: {error}", file=sys.stderr)
         return BAD_INPUT
@@ -34,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except BrokenPipeError:  # the reader of our output has gone, as with `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     return 0
 
 
@@ -130,6 +132,9 @@ def _train(options: argparse.Namespace) -> None:
     }
     dkaf.recipe(options.recipe, options.method, options.acquisition, **overrides)  # refuse before any work
     check_writable(Path(options.output))
+    for read in (options.tasks, options.validation):
+        if read is not None and os.path.realpath(options.output) == os.path.realpath(read):
+            raise InputError(f"the policy goes to a file of its own, {options.output} holds the tasks; name another")
     train, validation = _training_tasks(options)
     _use(options)
     with Bars() as bars:
@@ -165,6 +170,8 @@ def _training_tasks(options: argparse.Namespace) -> "tuple[dkaf.TaskSet, dkaf.Ta
     if options.validation is not None:
         return tasks, dkaf.TaskSet.load(options.validation)
     held_out = len(tasks) // 6 if options.hold_out is None else options.hold_out
+    if not 0 <= held_out <= len(tasks):
+        raise InputError(f"--hold-out is between 0 and the number of tasks, {len(tasks)}; {held_out} came")
     train, validation = tasks.split(len(tasks) - held_out, held_out)
     return train, validation
 
@@ -227,7 +234,7 @@ def _use(options: argparse.Namespace) -> None:
         raise InputError(f"--threads is at least 1, {options.threads} came")
     torch.set_num_threads(options.threads)
     try:
-        torch.zeros(1, device=options.device)
+        torch.zeros(1, device=options.device).cpu()
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"--device is one that PyTorch has, {options.device!r} is not ({reason}); try cpu") from None

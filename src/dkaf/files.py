@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,10 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open `path` for writing; it appears under its name only when the block ends without an error."""
     path = Path(path)
     check_writable(path)
-    handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    try:
+        handle, beside = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
+    except OSError as error:
+        raise _unwritable(path, error) from error
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
@@ -24,16 +28,29 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         os.chmod(beside, 0o666 & ~_umask())  # mkstemp makes files that nobody else can read
         os.replace(beside, path)
         _flush_folder(path.parent)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(beside)
+        if isinstance(error, OSError):
+            raise _unwritable(path, error) from error
         raise
+
+
+def _unwritable(path: Path, error: OSError) -> InputError:
+    return InputError(f"the output {path} cannot be written: {error.strerror or error}; name another or make room")
 
 
 def check_writable(path: Path) -> None:
     """Refuse a path that cannot be written, before the work whose result would be lost."""
-    if path.is_dir():
-        raise InputError(f"the output must be a file, {path} is a folder; name a file in it")
+    try:
+        kind = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        kind = stat.S_IFREG  # it will be one
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    if not stat.S_ISREG(kind):
+        what = "a folder; name a file in it" if stat.S_ISDIR(kind) else "a device or a pipe; name another"
+        raise InputError(f"the output must be a file, {path} is {what}")
     if not path.parent.is_dir():
         raise InputError(f"the output's folder must exist, {path.parent} does not; make it or name another")
     if not os.access(path.parent, os.W_OK):

@@ -5,6 +5,8 @@ This module imports no PyTorch, so that the command line can list the settings a
 
 import dataclasses
 import math
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_type_hints
 
@@ -18,8 +20,17 @@ METHODS: tuple[Method, ...] = get_args(Method)
 ACQUISITIONS: tuple[Acquisition, ...] = get_args(Acquisition)
 
 
-def _setting(default: Any, sentence: str) -> Any:
-    return dataclasses.field(default=default, metadata={"sentence": sentence})
+def _setting(default: Any, sentence: str, **bounds: int) -> Any:
+    """A field with its sentence and what bounds it: `above`, `at_least`, `below`, `at_most`."""
+    return dataclasses.field(default=default, metadata={"sentence": sentence, "bounds": bounds})
+
+
+BOUNDS: dict[str, Callable[[float, float], bool]] = {
+    "above": operator.gt,
+    "at_least": operator.ge,
+    "below": operator.lt,
+    "at_most": operator.le,
+}
 
 
 @dataclass(frozen=True)
@@ -37,76 +48,71 @@ class Settings:
     inputs: InputKind = _setting(
         "auto", "scaling of features: counts (log(1+x)), standardise, raw, or auto by their values"
     )
-    layers: int = _setting(4, "linear layers of each network")
-    width: int = _setting(32, "units of each hidden layer, and values of the representation")
-    dropout: float = _setting(0.0, "share of hidden units dropped in training")
-    linear_features: int = _setting(0, "learned features of a linear kernel added to the RBF one; 0 for none")
+    layers: int = _setting(4, "linear layers of each network", above=0, at_most=100)
+    width: int = _setting(32, "units of each hidden layer, and values of the representation", above=0, at_most=100_000)
+    dropout: float = _setting(0.0, "share of hidden units dropped in training", at_least=0, below=1)
+    linear_features: int = _setting(
+        0, "learned features of a linear kernel added to the RBF one; 0 for none", at_least=0
+    )
     learned_mean: bool = _setting(False, "whether the prior mean is learned (else zero)")
     standardise_responses: bool = _setting(
         False, "whether responses are scaled by the training tasks' mean and deviation"
     )
-    nu: float = _setting(math.log(2 / 1e-6), "weight of the uncertainty in MI and UCB, at the start if it is learned")
+    nu: float = _setting(
+        math.log(2 / 1e-6), "weight of the uncertainty in MI and UCB, at the start if it is learned", above=0
+    )
     learned_nu: bool = _setting(False, "whether nu is trained with the rest")
     rl_sees_responses: bool = _setting(True, "whether RL's deep set takes [x, y]; the paper prints x alone")
 
     # The searches it is trained on
-    queries: int = _setting(10, "queries of a training or validation search, T")
-    initial: int = _setting(1, "candidates evaluated before the first query, |N_0|")
+    queries: int = _setting(10, "queries of a training or validation search, T", above=0)
+    initial: int = _setting(1, "candidates evaluated before the first query, |N_0|", at_least=0)
 
     # Marginal likelihood: all the training of DKL and GP, and what the others start from
-    pretrain_updates: int = _setting(1000, "updates by marginal likelihood, at most")
-    pretrain_tasks: int = _setting(16, "tasks of an update by marginal likelihood")
-    pretrain_points: int = _setting(128, "candidates of each of those tasks")
-    pretrain_learning_rate: float = _setting(1e-3, "Adam's learning rate for the marginal likelihood")
+    pretrain_updates: int = _setting(1000, "updates by marginal likelihood, at most", at_least=0)
+    pretrain_tasks: int = _setting(16, "tasks of an update by marginal likelihood", above=0)
+    pretrain_points: int = _setting(128, "candidates of each of those tasks", above=0)
+    pretrain_learning_rate: float = _setting(1e-3, "Adam's learning rate for the marginal likelihood", above=0)
     pretrain_patience: int | None = _setting(
-        None, "updates without a better validation likelihood before stopping; none: off"
+        None, "updates without a better validation likelihood before stopping; none: off", above=0
     )
 
     # Policy gradient
-    updates: int = _setting(1000, "updates by policy gradient, at most")
-    starts: int = _setting(16, "tasks, each with one start, of an update by policy gradient")
-    episodes: int = _setting(1, "episodes from each start")
+    updates: int = _setting(1000, "updates by policy gradient, at most", at_least=0)
+    starts: int = _setting(16, "tasks, each with one start, of an update by policy gradient", above=0)
+    episodes: int = _setting(1, "episodes from each start", above=0)
     candidates: int | None = _setting(
-        None, "candidates of a training search, drawn anew from the pool; none: all of it"
+        None, "candidates of a training search, drawn anew from the pool; none: all of it", above=0
     )
     baseline: Literal["batch", "leave-one-out"] = _setting(
         "batch", "what G_t is compared with: the batch's mean, or the other episodes of its start"
     )
-    gamma: float = _setting(0.99, "discount of later gaps in G_t")
-    temperature: float = _setting(1.0, "the softmax divides scores by this")
+    gamma: float = _setting(0.99, "discount of later gaps in G_t", above=0, at_most=1)
+    temperature: float = _setting(1.0, "the softmax divides scores by this", above=0)
     log_ei: bool = _setting(False, "whether EI's score is log EI (the same choices, another softmax)")
-    learning_rate: float = _setting(1e-3, "Adam's learning rate for the policy gradient")
-    likelihood_weight: float = _setting(0.0, "weight of the likelihood term kept beside the policy gradient")
-    weight_decay: float = _setting(0.0, "AdamW's decay of the weights, in both stages")
-    clip: float | None = _setting(None, "largest norm of a gradient; none: off")
+    learning_rate: float = _setting(1e-3, "Adam's learning rate for the policy gradient", above=0)
+    likelihood_weight: float = _setting(
+        0.0, "weight of the likelihood term kept beside the policy gradient", at_least=0
+    )
+    weight_decay: float = _setting(0.0, "AdamW's decay of the weights, in both stages", at_least=0)
+    clip: float | None = _setting(None, "largest norm of a gradient; none: off", above=0)
 
     # Validation
-    validate_every: int = _setting(10, "updates between two validations")
-    validation_starts: int = _setting(1, "starts of each validation task")
-    patience: int | None = _setting(200, "updates without a better validation gap before stopping; none: off")
+    validate_every: int = _setting(10, "updates between two validations", above=0)
+    validation_starts: int = _setting(1, "starts of each validation task", above=0)
+    patience: int | None = _setting(200, "updates without a better validation gap before stopping; none: off", above=0)
 
     def __post_init__(self) -> None:
-        for name, kind in get_type_hints(Settings).items():
-            object.__setattr__(self, name, _checked(name, kind, getattr(self, name)))
-        positive = (
-            "layers width nu queries pretrain_tasks pretrain_points pretrain_learning_rate starts episodes gamma "
-            "temperature learning_rate validate_every validation_starts"
-        )
-        for name in positive.split():
-            if getattr(self, name) <= 0:
-                raise InputError(f"setting {name} is above 0, {getattr(self, name)} came; raise it")
-        for name in ["linear_features", "initial", "pretrain_updates", "updates", "likelihood_weight", "weight_decay"]:
-            if getattr(self, name) < 0:
-                raise InputError(f"setting {name} is at least 0, {getattr(self, name)} came; raise it")
-        for name in ["clip", "patience", "pretrain_patience"]:
-            if getattr(self, name) is not None and getattr(self, name) <= 0:
-                raise InputError(
-                    f"setting {name} is above 0 or none, {getattr(self, name)} came; raise it or pass none"
-                )
-        if not 0 <= self.dropout < 1:
-            raise InputError(f"setting dropout is at least 0 and below 1, {self.dropout} came; lower it")
-        if self.gamma > 1:
-            raise InputError(f"setting gamma is at most 1, {self.gamma} came; lower it")
+        kinds = get_type_hints(Settings)
+        for field in dataclasses.fields(self):
+            value = _checked(field.name, kinds[field.name], getattr(self, field.name))
+            bounds = field.metadata["bounds"]
+            if value is not None and not all(BOUNDS[bound](value, limit) for bound, limit in bounds.items()):
+                words = " and ".join(f"{bound.replace('_', ' ')} {limit}" for bound, limit in bounds.items())
+                if type(None) in get_args(kinds[field.name]):
+                    words += " or none"
+                raise InputError(f"setting {field.name} is {words}, {value} came; change it")
+            object.__setattr__(self, field.name, value)
         if self.baseline == "leave-one-out" and self.episodes < 2:
             raise InputError(
                 f"baseline leave-one-out compares episodes of one start, episodes is {self.episodes}; "
@@ -124,7 +130,10 @@ class Settings:
         for name in changes:
             if name not in known:
                 raise InputError(f"a setting is one of {', '.join(sorted(known))}; {name!r} is none of them")
-        return dataclasses.replace(self, **changes)
+        kinds = get_type_hints(Settings)
+        return dataclasses.replace(
+            self, **{name: _checked(name, kinds[name], value) for name, value in changes.items()}
+        )
 
 
 def _checked(name: str, kind: Any, value: Any) -> Any:

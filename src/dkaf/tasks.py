@@ -4,8 +4,6 @@ A search maximises the response. `TaskSet` is a value: every method returns a ne
 """
 
 import os
-import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
@@ -22,6 +20,7 @@ FloatArray = NDArray[np.float64]
 FeatureMatrix: TypeAlias = NDArray[np.floating[Any]] | sp.csr_array
 
 FORMAT = "dkaf-tasks-1"
+LARGEST_RESPONSE = 1e15  # their variance must fit in single precision
 
 
 class Task(NamedTuple):
@@ -158,8 +157,10 @@ class TaskSet:
                 features = sp.csr_array(parts, shape=tuple(arrays["features_shape"]))
                 features.check_format(full_check=True)
             ends = np.cumsum(arrays["sizes"])
-            if (arrays["sizes"] < 0).any() or len(arrays["pools"]) != ends[-1:].sum():
-                raise ValueError("its pools do not add up")
+            if (arrays["sizes"] < 0).any() or any(
+                arrays[name].shape != (ends[-1:].sum(),) for name in ("pools", "responses")
+            ):
+                raise ValueError("its pools and responses do not add up")
             pools, responses = (np.split(arrays[name], ends)[:-1] for name in ("pools", "responses"))
         except (KeyError, ValueError, TypeError, IndexError) as error:
             raise InputError(f"{path} is not a whole task file ({error}); write it again with TaskSet.save") from error
@@ -168,25 +169,37 @@ class TaskSet:
 
 def _read_npz(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
     try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+        with open(path, "rb") as file:
+            archive = np.load(file, allow_pickle=False)
             return {name: archive[name] for name in archive.files}
     except OSError as error:
         raise InputError(f"task file {path} cannot be read: {error.strerror or error}") from error
-    except (ValueError, EOFError, AttributeError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
+    except Exception as error:  # damaged archives end NumPy and zipfile in a dozen ways, none of them ours
         raise InputError(
             f"a task file is an .npz file of plain arrays, {path} is not; write it with TaskSet.save"
         ) from error
+
+
+def _array(what: str, values: Any) -> NDArray[Any]:
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise InputError(f"{what} must be an array, lists of different lengths came; make them one length") from error
 
 
 def _checked_features(features: ArrayLike | sp.sparray | sp.spmatrix) -> FeatureMatrix:
     matrix: Any
     if sp.issparse(features):
         matrix = sp.csr_array(features)
-        matrix.sum_duplicates()
+        if not matrix.has_canonical_format:
+            matrix = matrix.copy()  # the caller's stays as it was
+            matrix.sum_duplicates()
     else:
-        matrix = np.asarray(features)
-    if matrix.ndim != 2 or matrix.shape[1] == 0:
-        raise InputError(f"features are a table of rows x at least one column, shape {matrix.shape} came; reshape them")
+        matrix = _array("features", features)
+    if matrix.ndim != 2 or 0 in matrix.shape:
+        raise InputError(
+            f"features are rows x columns, at least one column and one row, shape {matrix.shape} came; reshape them"
+        )
     if matrix.dtype.kind not in "fiub":
         raise InputError(f"features are numbers, type {matrix.dtype} came; encode them as numbers first")
     if matrix.dtype.kind != "f" or matrix.dtype.itemsize < 4:
@@ -202,7 +215,7 @@ def _checked_features(features: ArrayLike | sp.sparray | sp.spmatrix) -> Feature
 
 
 def _checked_task(number: int, pool: ArrayLike, responses: ArrayLike, n_rows: int) -> Task:
-    rows, values = np.asarray(pool), np.asarray(responses)
+    rows, values = _array(f"pool {number}", pool), _array(f"the responses of pool {number}", responses)
     if rows.ndim != 1 or values.ndim != 1 or len(rows) != len(values):
         raise InputError(
             f"a pool has one response a candidate, pool {number} has {rows.shape} candidates "
@@ -229,6 +242,11 @@ def _checked_task(number: int, pool: ArrayLike, responses: ArrayLike, n_rows: in
         wrong = int(np.nonzero(~np.isfinite(values))[0][0])
         raise InputError(
             f"responses are finite, candidate {wrong} of pool {number} has {values[wrong]}; leave such candidates out"
+        )
+    largest = np.abs(values).max()
+    if largest > LARGEST_RESPONSE:
+        raise InputError(
+            f"responses are within +-{LARGEST_RESPONSE:g}, pool {number} has one of size {largest}; rescale"
         )
     return Task(rows.astype(np.int64), values)
 

@@ -204,8 +204,8 @@ figcaption, footer {{ font-size: .9rem; opacity: .8; }}
 </style>
 <h1>Finding the digit somebody has in mind</h1>
 <p>A hidden handwritten digit, 500 others to choose from, and ten looks. Each look tells how similar that digit is to
-the hidden one. How close does each method come? It has learned from {train} earlier searches ({validation} more told it when
-to stop) and now makes {test} new ones.</p>
+the hidden one. How close does each method come? It has learned from {train} earlier searches ({validation} more told it
+when to stop) and now makes {test} new ones.</p>
 <ul>
 {found}
 </ul>
@@ -213,8 +213,8 @@ to stop) and now makes {test} new ones.</p>
 <tr><th>method</th><th>cumulative gap</th><th>standard error</th><th>training seconds</th></tr>
 {rows}
 </table>
-<p>The gap is the response of the best candidate minus the best found so far; the cumulative gap is its mean over the ten
-queries and all searches. Ours, DKL and GP use the acquisition function {acquisition}.</p>
+<p>The gap is the response of the best candidate minus the best found so far; the cumulative gap is its mean over the
+ten queries and all searches. Ours, DKL and GP use the acquisition function {acquisition}.</p>
 {drawn}
 <footer><p>Made by <code>{command}</code>, dkaf {version}, recipe <code>default</code>.</p></footer>
 </html>

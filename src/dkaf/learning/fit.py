@@ -69,7 +69,7 @@ def fit(
         if policy.trained_by_gradient():
             for tasks in (train, validation or train):
                 check_budget(tasks, settings.queries, settings.initial)
-        log = _Log(settings, progress)
+        log = _Log(settings, bool(policy.trained_by_gradient()), progress)
         try:
             decks = Deck.of(policy, train), None if validation is None else Deck.of(policy, validation)
             if isinstance(policy, GaussianPolicy) and settings.pretrain_updates:
@@ -105,8 +105,11 @@ def _untrained(
 class _Log:
     """What happened so far, gathered from the stages' reports."""
 
-    def __init__(self, settings: Settings, progress: Callable[[Progress], None] | None) -> None:
+    def __init__(
+        self, settings: Settings, trained_by_gradient: bool, progress: Callable[[Progress], None] | None
+    ) -> None:
         self.settings = settings
+        self.trained_by_gradient = trained_by_gradient
         self.progress = progress
         self.began = time.perf_counter()
         self.seconds: dict[str, float] = {}
@@ -133,10 +136,13 @@ class _Log:
             self.progress(Progress(stage, update, updates, self.curve[-1][1] if self.curve else None))
 
     def training(self) -> Training:
-        if self.updates == self.settings.updates:
-            stopped = f"did all {self.updates} updates"
+        settings = self.settings
+        if not self.trained_by_gradient:
+            stopped = f"did {self.pretrain_updates} updates by likelihood"
+        elif self.updates < settings.updates:
+            stopped = f"no better validation gap for {settings.patience} updates"
         else:
-            stopped = f"no better validation gap for {self.settings.patience} updates"
+            stopped = f"did all {self.updates} updates"
         best = min(self.curve, key=lambda point: point[1])[0] if self.curve else self.updates
         return Training(
             pretrain_updates=self.pretrain_updates,

@@ -1,0 +1,153 @@
+"""The paper's opponents that are no kernel policies: MetaBO, RL, Random.
+
+Their networks have no dropout: an episode is sampled and scored in two passes, which must be of one network.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from dkaf.model.encoders import FeedForward
+from dkaf.model.inputs import Inputs, Rows
+from dkaf.model.prior import Points, Pool, Prior, pick_rows
+from dkaf.policies.gaussian import GaussianPolicy, GaussianState, before_queries
+from dkaf.policies.policy import Policy
+from dkaf.settings import Settings
+
+
+class MetaBOPoints(NamedTuple):
+    kernel: Points
+    hidden: Float[Tensor, "s n h"]
+
+
+class MetaBOPolicy(GaussianPolicy):
+    """Eq. (pnmb): a network takes the mean and variance of a GP on x, and x. The GP is fixed after its likelihood."""
+
+    method = "metabo"
+
+    def __init__(self, inputs: Inputs, acquisition: str, settings: Settings) -> None:
+        super().__init__(inputs, acquisition, settings)
+        self.prior = Prior(None, inputs.n_features, linear_features=0, learned_mean=False)
+        self.network = FeedForward(inputs.n_features + 2, 1, layers=settings.layers, width=settings.width)
+
+    def points(self, x: Rows, pool: Pool) -> MetaBOPoints:
+        with torch.no_grad():
+            kernel = self.prior.points(x, pool)
+        return MetaBOPoints(kernel, pick_rows(self.network.first(x, slice(2, None)), pool.rows))
+
+    def trained_by_gradient(self) -> list[nn.Parameter]:
+        return list(self.network.parameters())
+
+    def kernel_points(self, points: MetaBOPoints) -> Points:
+        return points.kernel
+
+    def scores(self, points: MetaBOPoints, state: GaussianState) -> Float[Tensor, "s e n"]:
+        return self._network(points.hidden.unsqueeze(1), state.beliefs.mean, state.beliefs.var)
+
+    def episode_scores(
+        self, points: MetaBOPoints, chosen: Int[Tensor, "s e k"], y: Float[Tensor, "s e k"], initial: int
+    ) -> Float[Tensor, "s e t n"]:
+        with torch.no_grad():
+            outlook = before_queries(self.prior, points.kernel, chosen, y, initial)
+        return self._network(points.hidden[:, None, None], outlook.mean, outlook.var)
+
+    def _network(self, hidden: Tensor, mean: Tensor, var: Tensor) -> Tensor:
+        outputs = self.network.first(torch.stack((mean, var), dim=-1), slice(0, 2), bias=False)
+        return self.network.after_first(hidden + outputs).squeeze(-1)
+
+
+class DeepSetPoints(NamedTuple):
+    observed: Float[Tensor, "s n h"]
+    query: Float[Tensor, "s n h"]
+
+
+class DeepSetState(NamedTuple):
+    total: Float[Tensor, "s e h"]
+    observed: int
+
+
+class DeepSetPolicy(Policy):
+    """Eq. (pnrl): RL, a deep set of the observed points and a network of [x, z]."""
+
+    method = "rl"
+
+    def __init__(self, inputs: Inputs, acquisition: str, settings: Settings) -> None:
+        super().__init__(inputs, acquisition, settings)
+        width, n = settings.width, inputs.n_features
+        seen = 1 if settings.rl_sees_responses else 0  # PAPER-NOTES 4: as printed it cannot see responses
+        shape = {"layers": max(settings.layers - 1, 1), "width": width}
+        self.element = FeedForward(n + seen, width, **shape)
+        self.summary = FeedForward(width, width, **shape)
+        self.network = FeedForward(n + width, 1, layers=settings.layers, width=width)
+
+    def trained_by_gradient(self) -> list[nn.Parameter]:
+        return list(self.parameters())
+
+    def points(self, x: Rows, pool: Pool) -> DeepSetPoints:
+        n = slice(0, self.n_features)
+        observed, query = (pick_rows(network.first(x, n), pool.rows) for network in (self.element, self.network))
+        return DeepSetPoints(observed, query)
+
+    def begin(self, points: DeepSetPoints, episodes: int, generator: torch.Generator) -> DeepSetState:
+        return DeepSetState(points.query.new_zeros(len(points.query), episodes, self.settings.width), 0)
+
+    def observe(
+        self,
+        points: DeepSetPoints,
+        state: DeepSetState,
+        chosen: Int[Tensor, "s e"],
+        y: Float[Tensor, "s e"],
+        *,
+        queried: bool,
+    ) -> DeepSetState:
+        return DeepSetState(state.total + self._elements(points, chosen, y), state.observed + 1)
+
+    def scores(self, points: DeepSetPoints, state: DeepSetState) -> Float[Tensor, "s e n"]:
+        return self._scores(points.query.unsqueeze(1), state.total / max(state.observed, 1))
+
+    def episode_scores(
+        self, points: DeepSetPoints, chosen: Int[Tensor, "s e k"], y: Float[Tensor, "s e k"], initial: int
+    ) -> Float[Tensor, "s e t n"]:
+        _, E, k = chosen.shape
+        elements = self._elements(points, chosen.flatten(1), y.flatten(1)).unflatten(1, (E, k))
+        totals = torch.cat((torch.zeros_like(elements[:, :, :1]), elements.cumsum(dim=2)), dim=2)[:, :, initial:-1]
+        counts = torch.arange(initial, k, device=y.device).clamp_min(1)
+        return self._scores(points.query[:, None, None], totals / counts.unsqueeze(-1))
+
+    def _elements(self, points: DeepSetPoints, chosen: Int[Tensor, "s m"], y: Float[Tensor, "s m"]) -> Tensor:
+        hidden = points.observed.gather(1, chosen.unsqueeze(-1).expand(-1, -1, points.observed.shape[-1]))
+        if self.settings.rl_sees_responses:
+            hidden = hidden + self.element.first(y.unsqueeze(-1), slice(self.n_features, None), bias=False)
+        return self.element.after_first(hidden)
+
+    def _scores(self, query: Float[Tensor, "s *t n h"], mean: Float[Tensor, "s *u h"]) -> Tensor:
+        context = self.network.first(self.summary(mean), slice(self.n_features, None), bias=False)
+        return self.network.after_first(query + context.unsqueeze(-2)).squeeze(-1)
+
+
+class RandomState(NamedTuple):
+    order: Float[Tensor, "s e n"]
+
+
+class RandomPolicy(Policy):
+    """Any candidate, as likely as another."""
+
+    method = "random"
+    deterministic = False
+
+    def points(self, x: Rows, pool: Pool) -> Pool:
+        return pool
+
+    def begin(self, points: Pool, episodes: int, generator: torch.Generator) -> RandomState:
+        S, N = points.rows.shape
+        return RandomState(torch.rand(S, episodes, N, generator=generator).to(self.device))
+
+    def observe(
+        self, points: Pool, state: RandomState, chosen: Int[Tensor, "s e"], y: Float[Tensor, "s e"], *, queried: bool
+    ) -> RandomState:
+        return state
+
+    def scores(self, points: Pool, state: RandomState) -> Float[Tensor, "s e n"]:
+        return state.order

@@ -1,0 +1,126 @@
+"""Policies that believe a Gaussian process: the paper's own, DKL, GP, and what MetaBO shares with them.
+
+Shapes: S starts (pools) in a batch, E episodes a start, N candidates, T queries, k observed points.
+"""
+
+import copy
+import math
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from dkaf.errors import InputError
+from dkaf.model.acquisition import ACQUISITIONS, Outlook
+from dkaf.model.encoders import FeedForward
+from dkaf.model.inputs import Inputs, Rows
+from dkaf.model.posterior import Beliefs, condition, prior_beliefs, trajectory
+from dkaf.model.prior import Points, Pool, Prior
+from dkaf.policies.policy import Policy
+from dkaf.settings import Settings
+
+
+class GaussianState(NamedTuple):
+    beliefs: Beliefs
+    best: Float[Tensor, "s e"]
+    xi: Float[Tensor, "s e"]
+
+
+class GaussianPolicy(Policy):
+    """What all policies share that believe a Gaussian process: how observing moves the beliefs."""
+
+    prior: Prior
+    uses_likelihood = True
+
+    def begin(self, points: Any, episodes: int, generator: torch.Generator) -> GaussianState:
+        kernel_points = self.kernel_points(points)
+        beliefs = prior_beliefs(kernel_points.mean, self.prior.variance(kernel_points), episodes)
+        nothing = beliefs.mean.new_zeros(beliefs.mean.shape[:2])
+        return GaussianState(beliefs, nothing - math.inf, nothing)
+
+    def observe(
+        self, points: Any, state: GaussianState, chosen: Int[Tensor, "s e"], y: Float[Tensor, "s e"], *, queried: bool
+    ) -> GaussianState:
+        k_ox = self.prior.covariance(self.kernel_points(points), chosen)
+        before = state.beliefs.var.gather(2, chosen.unsqueeze(-1)).squeeze(-1)
+        beliefs = condition(state.beliefs, self.prior.noise, k_ox, chosen, y)
+        xi = state.xi + before if queried else state.xi  # PAPER-NOTES 3: the variance BEFORE it is observed
+        return GaussianState(beliefs, torch.maximum(state.best, y), xi)
+
+    def kernel_points(self, points: Any) -> Points:
+        return points  # type: ignore[no-any-return]
+
+
+class KernelPolicy(GaussianPolicy):
+    """Encoder, Gaussian process, acquisition function: the paper's model, and, trained otherwise, DKL and GP."""
+
+    def __init__(
+        self, inputs: Inputs, acquisition: str, settings: Settings, method: str, encoder: nn.Module | None
+    ) -> None:
+        super().__init__(inputs, acquisition, settings)
+        self.method = method
+        self.custom_encoder = None if encoder is None else type(encoder).__qualname__
+        if method == "gp":
+            self.prior = Prior(None, inputs.n_features, linear_features=0, learned_mean=False)
+        else:
+            width = settings.width
+            if encoder is None:
+                encoder = FeedForward(
+                    inputs.n_features, width, layers=settings.layers, width=width, dropout=settings.dropout
+                )
+            else:
+                encoder = copy.deepcopy(encoder)  # the caller's module stays as it was
+                width = _probe(encoder, inputs.n_features)
+            self.prior = Prior(
+                encoder, width, linear_features=settings.linear_features, learned_mean=settings.learned_mean
+            )
+        self.log_nu = nn.Parameter(torch.tensor(math.log(settings.nu)), requires_grad=settings.learned_nu)
+        self.acquire = ACQUISITIONS["log_ei" if acquisition == "ei" and settings.log_ei else acquisition]
+
+    def trained_by_gradient(self) -> list[nn.Parameter]:
+        return [p for p in self.parameters() if p.requires_grad] if self.method == "dkaf" else []
+
+    def describe(self) -> dict[str, Any]:
+        return super().describe() | {"encoder": self.custom_encoder}
+
+    def points(self, x: Rows, pool: Pool) -> Points:
+        return self.prior.points(x, pool)
+
+    def scores(self, points: Points, state: GaussianState) -> Float[Tensor, "s e n"]:
+        return self._acquire(Outlook(state.beliefs.mean, state.beliefs.var, state.best, state.xi))
+
+    def episode_scores(
+        self, points: Points, chosen: Int[Tensor, "s e k"], y: Float[Tensor, "s e k"], initial: int
+    ) -> Float[Tensor, "s e t n"]:
+        return self._acquire(before_queries(self.prior, points, chosen, y, initial))
+
+    def _acquire(self, outlook: Outlook) -> Tensor:
+        # Before any observation EI improves on 0: with scaled responses, the training tasks' average.
+        outlook = outlook._replace(best=outlook.best.where(outlook.best > -math.inf, 0.0))
+        return self.acquire(outlook, self.log_nu.exp())
+
+
+def before_queries(
+    prior: Prior, points: Points, chosen: Int[Tensor, "s e k"], y: Float[Tensor, "s e k"], initial: int
+) -> Outlook:
+    """What is known before each query. The last observation is left out: no query follows it."""
+    chosen, y = chosen[..., :-1], y[..., :-1]
+    K_ox = prior.covariance(points, chosen.flatten(1)).unflatten(1, chosen.shape[1:])
+    mean, var, pivots = trajectory(points.mean, prior.variance(points), prior.noise, K_ox, chosen, y)
+    nothing = torch.full_like(mean[:, :, :1, 0], -math.inf)
+    best = torch.cat((nothing, y), dim=-1).cummax(dim=-1).values
+    xi = torch.cat((torch.zeros_like(nothing), pivots[..., initial:].cumsum(dim=-1)), dim=-1)
+    return Outlook(mean[:, :, initial:], var[:, :, initial:], best[..., initial:], xi)
+
+
+def _probe(encoder: nn.Module, n_features: int) -> int:
+    """How many values the user's encoder gives for one row."""
+    encoder.eval()
+    with torch.no_grad():
+        z = encoder(torch.zeros(2, n_features))
+    if z.ndim != 2 or z.shape[0] != 2:
+        raise InputError(
+            f"an encoder maps rows x {n_features} to rows x values, shape {tuple(z.shape)} came for 2 rows"
+        )
+    return int(z.shape[1])

@@ -1,0 +1,133 @@
+"""The interface behind which every method stands.
+
+Training, evaluation and a user's search all call the same five methods of `Policy`:
+
+    points   encode a batch of pools (the only step that touches the features)
+    begin    the state before anything was observed
+    observe  the state after one observation more
+    scores   what each candidate deserves now; the largest is queried
+    episode_scores   the scores before every query of a whole episode at once, with gradients
+
+Shapes: S starts (pools) in a batch, E episodes a start, N candidates, T queries, k observed points.
+"""
+
+import dataclasses
+import os
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+import dkaf.checkpoint as checkpoint
+from dkaf.model.inputs import Inputs, Rows
+from dkaf.model.prior import Pool
+from dkaf.settings import Settings
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """What happened while a policy was trained."""
+
+    pretrain_updates: int = 0
+    updates: int = 0
+    best_update: int = 0
+    """The policy-gradient update whose weights were kept; 0 is the policy before the first."""
+    validation: tuple[tuple[int, float], ...] = ()
+    """(update, cumulative gap on the validation tasks in units of y) at each validation of the policy gradient."""
+    stopped: str = ""
+    """Why training ended, in words."""
+    seconds: dict[str, float] = dataclasses.field(default_factory=dict, compare=False)
+    """Seconds of each stage; not stored in the file, so that equal policies are equal files."""
+
+    def in_words(self) -> str:
+        """What happened, as a sentence.
+
+        >>> Training(updates=310, best_update=210, validation=((0, 8.1), (210, 6.6)), stopped="no luck").in_words()
+        'no luck after 310 updates: validation gap 6.6 (update 210), was 8.1 before end-to-end training'
+        """
+        if not self.validation:
+            return self.stopped
+        gaps = dict(self.validation)
+        return (
+            f"{self.stopped} after {self.updates} updates: validation gap {gaps[self.best_update]:.4g} "
+            f"(update {self.best_update}), was {self.validation[0][1]:.4g} before end-to-end training"
+        )
+
+
+class Policy(nn.Module):
+    """A way to search, trained or not. Use `dkaf.fit` to make one and `dkaf.load` to read one."""
+
+    method: str
+    deterministic = True
+    uses_likelihood = False
+    """Whether there is a Gaussian process whose marginal likelihood can be trained."""
+
+    def __init__(self, inputs: Inputs, acquisition: str, settings: Settings) -> None:
+        super().__init__()
+        self.inputs = inputs
+        self.acquisition = acquisition
+        self.settings = settings
+        self.training_log = Training()
+        self.register_buffer("response_shift", torch.zeros((), dtype=torch.float64))
+        self.register_buffer("response_scale", torch.ones((), dtype=torch.float64))
+
+    response_shift: Tensor
+    response_scale: Tensor
+
+    @property
+    def device(self) -> torch.device:
+        return self.response_shift.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return next((p.dtype for p in self.parameters()), torch.get_default_dtype())
+
+    @property
+    def n_features(self) -> int:
+        return self.inputs.n_features
+
+    def scaled(self, y: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        """Responses in the units that the model works in."""
+        return ((y - self.response_shift) / self.response_scale).to(self.dtype)
+
+    def points(self, x: Rows, pool: Pool) -> Any:
+        raise NotImplementedError
+
+    def begin(self, points: Any, episodes: int, generator: torch.Generator) -> Any:
+        raise NotImplementedError
+
+    def observe(
+        self, points: Any, state: Any, chosen: Int[Tensor, "s e"], y: Float[Tensor, "s e"], *, queried: bool
+    ) -> Any:
+        """`queried` is false for the points that were there before the first query."""
+        raise NotImplementedError
+
+    def scores(self, points: Any, state: Any) -> Float[Tensor, "s e n"]:
+        raise NotImplementedError
+
+    def episode_scores(
+        self, points: Any, chosen: Int[Tensor, "s e k"], y: Float[Tensor, "s e k"], initial: int
+    ) -> Float[Tensor, "s e t n"]:
+        """The scores before each of the k - initial queries, given all that was observed, in order."""
+        raise NotImplementedError
+
+    def trained_by_gradient(self) -> list[nn.Parameter]:
+        """What the policy gradient trains; nothing for policies that are not trained by it."""
+        return []
+
+    def describe(self) -> dict[str, Any]:
+        """All that is needed, beside the tensors, to build this policy again."""
+        return {
+            "method": self.method,
+            "acquisition": self.acquisition,
+            "settings": dataclasses.asdict(self.settings),
+            "n_features": self.n_features,
+            "inputs": self.inputs.kind,
+            "encoder": None,
+            "training": {k: v for k, v in dataclasses.asdict(self.training_log).items() if k != "seconds"},
+        }
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the policy, whole or not at all, as a safetensors file."""
+        checkpoint.write(path, self.state_dict(), self.describe())
