@@ -6,6 +6,9 @@ An update samples a batch of episodes, takes the log-probabilities of all their 
 gradient, at the paper's size. Before anything is timed, all implementations must give the same log-probabilities, and
 the same gradient, for the same episodes. Then they take turns in one process; the times are medians. Memory is the peak
 of a process of its own, above what it held before its first update.
+
+GPyTorch comes twice: through its public interface, and with a private method overridden that would otherwise evaluate
+the prior covariance between all candidates, of which only the diagonal is needed.
 """
 
 import argparse
