@@ -90,7 +90,7 @@ def test_posterior_equals_gpytorch_exact_gp() -> None:
     order = chosen[0, 0]
     y = hand.y[0, order]
     K = prior.covariance(points, chosen[0]).unsqueeze(0)
-    ours = trajectory(points.mean, prior.variance(points), prior.noise, K, chosen, y[None, None])
+    ours = trajectory(points.mean, prior.variance(points), prior.noise, K, chosen, y[None, None], 0)
 
     class Exact(gpytorch.models.ExactGP):  # type: ignore[misc]
         def __init__(self, z: torch.Tensor, y: torch.Tensor, likelihood: object) -> None:

@@ -102,6 +102,7 @@ def _curves_figure(demo: Demo) -> bytes:
             color=COLOURS[row.method],
             linewidth=2.6 if row.method == "dkaf" else 1.5,
             capsize=2,
+            elinewidth=1,
         )
     axes.set(xlabel="queries", ylabel="gap to the best candidate", ylim=(0, None), xticks=range(gaps.shape[1]))
     axes.spines[["top", "right"]].set_visible(False)

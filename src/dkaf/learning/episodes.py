@@ -59,11 +59,11 @@ class Deck:
         return self._hand(rows.gather(1, some), mask.gather(1, some), y.gather(1, some))
 
     def _hand(self, rows: Int[Tensor, "s n"], mask: Bool[Tensor, "s n"], y: Float[Tensor, "s n"]) -> "Hand":
-        """With only those feature rows that occur, each once."""
+        """With each feature row that occurs once; with all rows where most occur, since picking them costs more."""
         best = y.where(mask, -math.inf).max(dim=1).values
         used = torch.zeros(len(self.x), dtype=torch.bool, device=rows.device)
         used[rows[mask]] = True
-        if bool(used.all()):
+        if 2 * int(used.sum()) > len(used):
             return Hand(self.x, Pool(rows, mask), y, best)
         place = used.cumsum(0) - 1
         return Hand(self.x[used.nonzero().squeeze(1)], Pool(place[rows].where(mask, 0), mask), y, best)
@@ -102,35 +102,27 @@ def search(
     Returns the observed candidates in order, the n0 starting points first. No candidate comes twice.
     """
     S, N = hand.y.shape
-    free = hand.pool.mask.unsqueeze(1).expand(S, episodes, N).clone()
+    # What is added to the scores of each query: -inf for the observed and, if drawn, Gumbel noise, Eq. (pntilde).
+    added = torch.zeros(queries, S, episodes, N)
+    if temperature is not None:
+        added.uniform_(generator=generator).log_().neg_().log_().neg_()
+    added = added.to(hand.y).masked_fill_(~hand.pool.mask.unsqueeze(1), -math.inf)
     state = policy.begin(points, episodes, generator)
     observed: list[Tensor] = []
 
     def observe(chosen: Tensor, *, queried: bool) -> None:
         nonlocal state
         observed.append(chosen)
-        free.scatter_(2, chosen.unsqueeze(-1), False)
+        added.scatter_(3, chosen.expand(queries, S, episodes).unsqueeze(-1), -math.inf)
         if len(observed) < start.shape[1] + queries:
             state = policy.observe(points, state, chosen, hand.y.gather(1, chosen), queried=queried)
 
     for first in start.unbind(dim=1):
         observe(first.unsqueeze(1).expand(S, episodes), queried=False)
-    for _ in range(queries):
-        scores = policy.scores(points, state).masked_fill(~free, -math.inf)
-        observe(scores.argmax(dim=2) if temperature is None else _draw(scores / temperature, generator), queried=True)
+    for noise in added:
+        scores = policy.scores(points, state)
+        observe(noise.add(scores, alpha=1 / (temperature or 1)).argmax(dim=2), queried=True)
     return torch.stack(observed, dim=2)
-
-
-def _draw(logits: Float[Tensor, "s e n"], generator: torch.Generator) -> Int[Tensor, "s e"]:
-    """A draw from each softmax, Eq. (pntilde): where the cumulative probability first exceeds a uniform number.
-
-    One random number a draw; noise for every candidate, as in the Gumbel trick, costs more than the rest of a step.
-    """
-    cumulative = logits.softmax(dim=-1).cumsum(dim=-1)
-    total = cumulative[..., -1:]
-    level = torch.rand(total.shape, generator=generator).to(total) * total
-    level = torch.minimum(level, torch.nextafter(total, torch.zeros_like(total)))  # rounding must not reach the end
-    return torch.searchsorted(cumulative, level, right=True).squeeze(-1)
 
 
 def gaps(
@@ -149,13 +141,15 @@ def log_probabilities(
     S, E, k = chosen.shape
     y = hand.y.gather(1, chosen.flatten(1)).unflatten(1, (E, k))
     scores = policy.episode_scores(points, chosen, y, initial) / temperature
-    # A candidate is free at query t if it is observed at position initial + t or later, or never.
-    position = torch.full((S, E, hand.y.shape[1]), k, device=chosen.device)
-    position.scatter_(2, chosen, torch.arange(k, device=chosen.device).expand(S, E, k))
-    position = position.where(hand.pool.mask.unsqueeze(1), -1)
-    free = position.unsqueeze(2) >= torch.arange(initial, k, device=chosen.device).unsqueeze(-1)
-    picked = scores.gather(3, chosen[..., initial:].unsqueeze(-1)).squeeze(-1)
-    return picked - scores.masked_fill(~free, -math.inf).logsumexp(dim=3)
+    # Query t cannot draw what was observed before it, at a position below initial + t.
+    T = k - initial
+    position = torch.arange(k, device=chosen.device)
+    before = position < position[initial:].unsqueeze(1)
+    taken = scores.new_zeros(T, k).masked_fill(before, -math.inf).expand(S, E, T, k)
+    blocked = torch.zeros_like(scores).scatter(3, chosen.unsqueeze(2).expand(S, E, T, k), taken)
+    blocked = blocked.masked_fill_(~hand.pool.mask[:, None, None], -math.inf)
+    log_p = (scores + blocked).log_softmax(dim=3)
+    return log_p.gather(3, chosen[..., initial:].unsqueeze(-1)).squeeze(-1)
 
 
 def check_budget(tasks: TaskSet, queries: int, initial: int) -> None:

@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from dkaf.learning.descent import BestWeights, descend, optimiser_of
 from dkaf.learning.episodes import Deck, random_candidates
-from dkaf.learning.stopping import BestWeights, descend
 from dkaf.model.inputs import SparseRows
 from dkaf.model.prior import Pool, Prior
 from dkaf.policies import GaussianPolicy
@@ -21,9 +21,7 @@ def pretrain(
 ) -> None:
     """Maximise the marginal likelihood; keep the weights that were best on validation tasks, also if interrupted."""
     settings, prior = policy.settings, policy.prior
-    optimiser = torch.optim.AdamW(
-        prior.parameters(), lr=settings.pretrain_learning_rate, weight_decay=settings.weight_decay
-    )
+    optimiser = optimiser_of(prior.parameters(), settings.pretrain_learning_rate, settings.weight_decay)
     draw = stream(seed, "pretrain")
     best = BestWeights(prior, settings.pretrain_patience)
     try:

@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from dkaf.learning.descent import BestWeights, descend, optimiser_of
 from dkaf.learning.episodes import Deck, gaps, log_probabilities, random_candidates, search
-from dkaf.learning.stopping import BestWeights, descend
 from dkaf.policies import GaussianPolicy, Policy
 from dkaf.seeding import stream
 
@@ -80,9 +80,7 @@ def reinforce(
     `report` gets every update's number and, after a validation, its gap in units of y; update 0 is before the first.
     """
     settings = policy.settings
-    optimiser = torch.optim.AdamW(
-        policy.trained_by_gradient(), lr=settings.learning_rate, weight_decay=settings.weight_decay
-    )
+    optimiser = optimiser_of(policy.trained_by_gradient(), settings.learning_rate, settings.weight_decay)
     draw = stream(seed, "policy gradient")
     best = BestWeights(policy, settings.patience)
     try:

@@ -3,6 +3,7 @@
 R rows, D features.
 """
 
+import functools
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +32,10 @@ class SparseRows:
     def __getitem__(self, rows: Int[Tensor, " r"]) -> "SparseRows":
         return SparseRows(self.matrix[rows.cpu().numpy()], self.device)
 
+    @functools.cached_property
+    def transposed(self) -> sp.csr_array:
+        return self.matrix.T.tocsr()
+
     def dense(self) -> Float[Tensor, "r d"]:
         return torch.from_numpy(self.matrix.toarray()).to(self.device)
 
@@ -55,7 +60,7 @@ class _SparseProduct(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradient: Tensor) -> tuple[None, Tensor]:
-        return None, _to_torch(ctx.rows.matrix.T.tocsr(), gradient[0]) @ gradient[0]
+        return None, _to_torch(ctx.rows.transposed, gradient[0]) @ gradient[0]
 
 
 def _to_torch(matrix: sp.csr_array, like: Tensor) -> Tensor:

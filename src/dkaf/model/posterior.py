@@ -21,7 +21,7 @@ from torch import Tensor
 
 
 class Trajectory(NamedTuple):
-    """Beliefs about all candidates before each observation and after the last: stage t has seen t observations."""
+    """Beliefs about all candidates at several stages of their episodes."""
 
     mean: Float[Tensor, "s e stages n"]
     var: Float[Tensor, "s e stages n"]
@@ -36,19 +36,23 @@ def trajectory(
     K_ox: Float[Tensor, "s e k n"],
     chosen: Int[Tensor, "s e k"],
     y: Float[Tensor, "s e k"],
+    first: int,
 ) -> Trajectory:
-    """The posterior of every stage of every episode, with gradients: Eq. (mu) and Eq. (sigma) with one beta each."""
+    """The posterior after `first`, first + 1, ..., k observations, with gradients.
+
+    Eq. (mu) and Eq. (sigma), with one beta each: docs/paper.md, note 2.
+    """
     S, E, k, N = K_ox.shape
     m, prior_var = m.unsqueeze(1).expand(S, E, N), prior_var.unsqueeze(1).expand(S, E, N)
     K_oo = K_ox.gather(3, chosen.unsqueeze(2).expand(S, E, k, k))
     off_diagonal = ~torch.eye(k, dtype=torch.bool, device=chosen.device)
     L = _cholesky(K_oo * off_diagonal + torch.diag_embed(prior_var.gather(2, chosen)))
-    residual = (y - m.gather(2, chosen)).unsqueeze(-1)
-    solved = torch.linalg.solve_triangular(L, torch.cat((K_ox, residual), dim=-1), upper=False)
-    V, w = solved[..., :-1], solved[..., -1:]
-    steps = torch.stack((V * w, -V * V)).cumsum(dim=3)
-    start = torch.stack((m, prior_var)).unsqueeze(3)
-    mean, var = torch.cat((start, start + steps), dim=3).unbind()
+    inverse = torch.linalg.solve_triangular(L, torch.eye(k).to(L), upper=False)
+    V, w = inverse @ K_ox, inverse @ (y - m.gather(2, chosen)).unsqueeze(-1)
+    # Cumulative sums over rows of V, as products with ones: row j counts at the stages that have seen it.
+    seen = y.new_ones(k + 1 - first, k).tril(first - 1)
+    mean = m.unsqueeze(2) + (seen * w.mT) @ V
+    var = prior_var.unsqueeze(2) - seen @ (V * V)
     # Exactly, var >= noise; single precision may fall below, and a variance below zero has no root.
     return Trajectory(mean, var.clamp_min(0.5 * noise.detach()), L.diagonal(dim1=-2, dim2=-1) ** 2)
 

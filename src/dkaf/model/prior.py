@@ -25,34 +25,64 @@ class Pool:
 
 
 @dataclass(frozen=True, eq=False)
+class Vectors:
+    """A vector for each candidate: rows of one table, and the same gathered for every pool."""
+
+    table: Float[Tensor, "r d"]
+    rows: Int[Tensor, "s n"]
+    pooled: Float[Tensor, "s n d"]
+
+    @classmethod
+    def of(cls, table: Float[Tensor, "r d"], rows: Int[Tensor, "s n"]) -> "Vectors":
+        return cls(table, rows, pick_rows(table, rows))
+
+    def inner(self, chosen: Int[Tensor, "s m"]) -> Float[Tensor, "s m n"]:
+        """Inner products of chosen candidates with all of their pool."""
+        return pick_rows(self.table, self.rows.gather(1, chosen)) @ self.pooled.mT
+
+    def at(self, chosen: Int[Tensor, "s m"]) -> "Vectors":
+        return Vectors.of(self.table, self.rows.gather(1, chosen))
+
+
+@dataclass(frozen=True, eq=False)
+class SparseVectors:
+    """The same for sparse rows, which are never all made dense."""
+
+    table: SparseRows
+    rows: Int[Tensor, "s n"]
+    scale: Float[Tensor, ""]
+    """What the squared norm of a row is multiplied by."""
+
+    def inner(self, chosen: Int[Tensor, "s m"]) -> Float[Tensor, "s m n"]:
+        S, M = chosen.shape
+        picked = self.table[self.rows.gather(1, chosen).ravel()].dense()
+        products = (self.table @ picked.T).T.reshape(S, M, -1)
+        return self.scale * products.gather(2, self.rows.unsqueeze(1).expand(S, M, -1))
+
+    def at(self, chosen: Int[Tensor, "s m"]) -> "SparseVectors":
+        return SparseVectors(self.table, self.rows.gather(1, chosen), self.scale)
+
+
+@dataclass(frozen=True, eq=False)
 class Points:
     """The candidates of a batch of pools as the kernel sees them."""
 
     mean: Float[Tensor, "s n"]
-    square: Float[Tensor, "s n"]
-    """Squared norm of each representation."""
-    z: Float[Tensor, "s n d"] | SparseRows
-    """Representations; for the GP on sparse features, the features themselves, and `rows` says which are whose."""
-    rows: Int[Tensor, "s n"]
-    linear: Float[Tensor, "s n p"] | None
-
-    def inner(self, chosen: Int[Tensor, "s m"]) -> Float[Tensor, "s m n"]:
-        """Inner products of chosen candidates with all of their pool."""
-        if isinstance(self.z, SparseRows):
-            S, M = chosen.shape
-            picked = self.z[self.rows.gather(1, chosen).ravel()].dense()
-            products = (self.z @ picked.T).T.reshape(S, M, -1)
-            return products.gather(2, self.rows.unsqueeze(1).expand(S, M, -1))
-        return _take(self.z, chosen) @ self.z.mT
+    half: Float[Tensor, "s n"]
+    """-|z|^2 / (2 eta)"""
+    z: Vectors | SparseVectors
+    """Representations, divided by sqrt(eta)."""
+    linear: Vectors | None
+    linear_square: Float[Tensor, "s n"] | None
 
     def at(self, chosen: Int[Tensor, "s m"]) -> "Points":
         """Only the chosen candidates of each pool."""
         return Points(
             self.mean.gather(1, chosen),
-            self.square.gather(1, chosen),
-            self.z if isinstance(self.z, SparseRows) else _take(self.z, chosen),
-            self.rows.gather(1, chosen),
-            None if self.linear is None else _take(self.linear, chosen),
+            self.half.gather(1, chosen),
+            self.z.at(chosen),
+            None if self.linear is None else self.linear.at(chosen),
+            None if self.linear_square is None else self.linear_square.gather(1, chosen),
         )
 
 
@@ -101,29 +131,33 @@ class Prior(nn.Module):
 
     def points(self, x: Rows, pool: Pool) -> Points:
         """Encode the rows once; every pool takes its own."""
-        z = self.represent(x)
+        z, precision = self.represent(x), (-self.log_length).exp()
         if isinstance(z, SparseRows):
-            square = z.square()[pool.rows]
-            return Points(torch.zeros_like(square), square, z, pool.rows, None)
+            half = -0.5 * precision * z.square()[pool.rows]
+            return Points(torch.zeros_like(half), half, SparseVectors(z, pool.rows, precision), None, None)
         mean = z.new_zeros(len(z)) if self.mean is None else self.mean(z).squeeze(-1)
-        linear = None if self.linear is None else pick_rows(self.linear(z), pool.rows)
+        linear = None if self.linear is None else self.linear(z)
         z = z - z.mean(dim=0).detach()  # distances do not change, and differences of squares keep their digits
-        z = pick_rows(z, pool.rows)
-        return Points(mean[pool.rows], z.square().sum(-1), z, pool.rows, linear)
+        z = z * precision.sqrt()
+        half = -0.5 * z.square().sum(-1)
+        return Points(
+            mean[pool.rows],
+            half[pool.rows],
+            Vectors.of(z, pool.rows),
+            None if linear is None else Vectors.of(linear, pool.rows),
+            None if linear is None else linear.square().sum(-1)[pool.rows],
+        )
 
     def covariance(self, points: Points, chosen: Int[Tensor, "s m"]) -> Float[Tensor, "s m n"]:
-        """K between chosen candidates and all of their pool, free of noise."""
-        square = points.square.gather(1, chosen).unsqueeze(2) + points.square.unsqueeze(1)
-        distance = (square - 2 * points.inner(chosen)).clamp_min(0)
-        K = self.amplitude * torch.exp(-0.5 * distance / self.log_length.exp())
-        if points.linear is not None:
-            K = K + _take(points.linear, chosen) @ points.linear.mT
-        return K
+        """The kernel between chosen candidates and all of their pool, free of noise."""
+        exponent = points.z.inner(chosen) + points.half.unsqueeze(1) + points.half.gather(1, chosen).unsqueeze(2)
+        K = self.amplitude * exponent.clamp_max(0).exp()
+        return K if points.linear is None else K + points.linear.inner(chosen)
 
     def variance(self, points: Points) -> Float[Tensor, "s n"]:
         """Prior variance of a noisy response, k(x, x) + beta."""
         var = (self.amplitude + self.noise).expand_as(points.mean)
-        return var if points.linear is None else var + points.linear.square().sum(-1)
+        return var if points.linear_square is None else var + points.linear_square
 
     def log_likelihood(self, points: Points, y: Float[Tensor, "s n"]) -> Float[Tensor, " s"]:
         S, N = y.shape
@@ -137,7 +171,3 @@ def pick_rows(values: Float[Tensor, "r d"], rows: Int[Tensor, "s n"]) -> Float[T
     """values[rows], whose gradient is twice as fast."""
     picked: Tensor = values.index_select(0, rows.flatten()).unflatten(0, rows.shape)
     return picked
-
-
-def _take(values: Float[Tensor, "s n d"], chosen: Int[Tensor, "s m"]) -> Float[Tensor, "s m d"]:
-    return values.gather(1, chosen.unsqueeze(2).expand(-1, -1, values.shape[2]))

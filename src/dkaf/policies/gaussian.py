@@ -107,11 +107,11 @@ def before_queries(
     """What is known before each query. The last observation is left out: no query follows it."""
     chosen, y = chosen[..., :-1], y[..., :-1]
     K_ox = prior.covariance(points, chosen.flatten(1)).unflatten(1, chosen.shape[1:])
-    mean, var, pivots = trajectory(points.mean, prior.variance(points), prior.noise, K_ox, chosen, y)
-    nothing = torch.full_like(mean[:, :, :1, 0], -math.inf)
+    mean, var, pivots = trajectory(points.mean, prior.variance(points), prior.noise, K_ox, chosen, y, initial)
+    nothing = y.new_full((*y.shape[:2], 1), -math.inf)
     best = torch.cat((nothing, y), dim=-1).cummax(dim=-1).values
     xi = torch.cat((torch.zeros_like(nothing), pivots[..., initial:].cumsum(dim=-1)), dim=-1)
-    return Outlook(mean[:, :, initial:], var[:, :, initial:], best[..., initial:], xi)
+    return Outlook(mean, var, best[..., initial:], xi)
 
 
 def _probe(encoder: nn.Module, n_features: int) -> int:

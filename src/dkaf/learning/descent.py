@@ -1,6 +1,7 @@
-"""One step of an optimiser, and knowing when to stop: what both stages of training share."""
+"""Going down a gradient and knowing when to stop: what both stages of training share."""
 
 import copy
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +30,13 @@ class BestWeights:
         if self.value is not None:
             self.module.load_state_dict(self._weights)
         self.module.eval()
+
+
+def optimiser_of(
+    parameters: Iterable[nn.Parameter], learning_rate: float, weight_decay: float
+) -> torch.optim.Optimizer:
+    """AdamW, all parameters in one operation: for networks this small the separate ones cost four times as much."""
+    return torch.optim.AdamW(parameters, lr=learning_rate, weight_decay=weight_decay, fused=True)
 
 
 def descend(optimiser: torch.optim.Optimizer, loss: Tensor, clip: float | None) -> None:
