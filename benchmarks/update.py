@@ -30,9 +30,9 @@ from peers import Batch, Run, gpytorch_overridden, gpytorch_public, plain_pytorc
 from torch import Tensor, nn
 
 import dkaf
+from dkaf.learning.descent import descend, optimiser_of
 from dkaf.learning.episodes import Deck, gaps, log_probabilities, random_candidates, search
 from dkaf.learning.reinforce import advantage, discounted_future, policy_gradient_loss
-from dkaf.learning.descent import descend
 from dkaf.policies import KernelPolicy
 from dkaf.seeding import derive, stream
 from dkaf.tasks import TaskSet
@@ -125,7 +125,7 @@ def updater(name: str, policy: KernelPolicy, tasks: TaskSet) -> Callable[[], Non
             weight = advantage(discounted_future(gap, settings.gamma), settings.baseline).squeeze(1)
             return (weight * log_p).sum(dim=-1).mean()
 
-    optimiser = torch.optim.AdamW(parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay)
+    optimiser = optimiser_of(parameters, settings.learning_rate, settings.weight_decay)
 
     def update() -> None:
         numbers = torch.randint(len(deck), (settings.starts,), generator=draw)

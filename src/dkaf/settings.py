@@ -182,16 +182,17 @@ RECIPES: dict[str, Settings] = {
         pretrain_updates=2000,
         pretrain_learning_rate=3e-3,
         pretrain_patience=400,
-        updates=300,
+        updates=600,
         episodes=8,
         candidates=200,
         baseline="leave-one-out",
         temperature=0.1,
+        learning_rate=3e-4,
         likelihood_weight=1.0,
         weight_decay=1e-4,
         clip=1.0,
         validation_starts=8,
-        patience=150,
+        patience=250,
     ),
 }
 
@@ -201,6 +202,7 @@ _KERNEL_ALONE = {"pretrain_learning_rate": 0.05}
 _NETWORK = {
     "temperature": 1.0,
     "likelihood_weight": 0.0,
+    "learning_rate": 1e-3,
     "updates": 1000,
     "patience": 400,
     "episodes": 4,
