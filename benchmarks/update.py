@@ -31,7 +31,7 @@ from torch import Tensor, nn
 
 import dkaf
 from dkaf.learning.descent import descend, optimiser_of
-from dkaf.learning.episodes import Deck, gaps, log_probabilities, random_candidates, search
+from dkaf.learning.episodes import PaddedTasks, gaps, log_probabilities, random_candidates, search
 from dkaf.learning.reinforce import advantage, discounted_future, policy_gradient_loss
 from dkaf.policies import KernelPolicy
 from dkaf.seeding import derive, stream
@@ -69,9 +69,9 @@ def untrained_policy(tasks: TaskSet) -> KernelPolicy:
 def check_agreement(policy: KernelPolicy, tasks: TaskSet) -> None:
     """In double precision, on the same episodes: the log-probabilities, and the encoder's gradient of their sum."""
     policy = copy.deepcopy(policy).double()
-    settings, deck, draw = policy.settings, Deck.of(policy, tasks), stream(0, "agreement")
-    numbers = torch.randint(len(deck), (settings.starts,), generator=draw)
-    hand = deck.deal(numbers)
+    settings, deck, draw = policy.settings, PaddedTasks.of(policy, tasks), stream(0, "agreement")
+    numbers = torch.randint(len(deck), (settings.batch,), generator=draw)
+    hand = deck.batch(numbers)
     start = random_candidates(hand.pool.mask, settings.initial, draw)
     points = policy.points(hand.x, hand.pool)
     chosen = search(policy, points, hand, start, settings.queries, draw, temperature=settings.temperature)
@@ -99,7 +99,7 @@ def _encoder_gradient(policy: KernelPolicy, log_p: Tensor) -> Tensor:
     return torch.cat([part.flatten() for part in parts])
 
 
-def _dense(deck: Deck, policy: KernelPolicy) -> Tensor:
+def _dense(deck: PaddedTasks, policy: KernelPolicy) -> Tensor:
     x = deck.x if isinstance(deck.x, Tensor) else deck.x.dense()
     return x.to(policy.dtype)
 
@@ -107,7 +107,7 @@ def _dense(deck: Deck, policy: KernelPolicy) -> Tensor:
 def updater(name: str, policy: KernelPolicy, tasks: TaskSet) -> Callable[[], None]:
     """One update of a copy of the policy, by the named implementation."""
     policy = copy.deepcopy(policy).train()
-    settings, deck, draw = policy.settings, Deck.of(policy, tasks), stream(0, "updates")
+    settings, deck, draw = policy.settings, PaddedTasks.of(policy, tasks), stream(0, "updates")
     if name == OURS:
         parameters = policy.trained_by_gradient()
 
@@ -121,14 +121,14 @@ def updater(name: str, policy: KernelPolicy, tasks: TaskSet) -> Callable[[], Non
         def loss(numbers: Tensor) -> Tensor:
             y, start = deck.y[numbers], random_candidates(deck.mask[numbers], settings.initial, draw)
             chosen, log_p = run(Batch(x, deck.rows[numbers], y, start), draw)
-            gap = gaps(y, y.max(dim=1).values, chosen.unsqueeze(1), settings.initial)
+            gap = gaps(y, torch.ones_like(y, dtype=torch.bool), chosen.unsqueeze(1), settings.initial)
             weight = advantage(discounted_future(gap, settings.gamma), settings.baseline).squeeze(1)
             return (weight * log_p).sum(dim=-1).mean()
 
     optimiser = optimiser_of(parameters, settings.learning_rate, settings.weight_decay)
 
     def update() -> None:
-        numbers = torch.randint(len(deck), (settings.starts,), generator=draw)
+        numbers = torch.randint(len(deck), (settings.batch,), generator=draw)
         descend(optimiser, loss(numbers), settings.clip)
 
     return update
@@ -181,7 +181,7 @@ def measure(threads: int, repeats: int) -> dict[str, Any]:
     settings = policy.settings
     return {
         "size": {
-            "episodes": settings.starts * settings.episodes,
+            "episodes": settings.batch * settings.episodes,
             "pool": POOL,
             "queries": settings.queries,
             "starting points": settings.initial,

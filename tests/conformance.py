@@ -5,10 +5,10 @@ import torch
 from numpy.typing import NDArray
 
 import dkaf
-from dkaf.learning.episodes import Deck, search
+from dkaf.learning.episodes import PaddedTasks, search
 from dkaf.settings import METHODS
 
-TINY = {"pretrain_updates": 3, "updates": 2, "validate_every": 1, "pretrain_points": 8, "starts": 2, "width": 8}
+TINY = {"pretrain_updates": 3, "updates": 2, "validate_every": 1, "pretrain_points": 8, "batch": 2, "width": 8}
 
 
 def small_tasks(seed: int = 0, *, sizes: tuple[int, ...] = (12, 9, 15, 12), n_features: int = 5) -> dkaf.TaskSet:
@@ -67,9 +67,9 @@ def check_permutation(policy: dkaf.Policy, tasks: dkaf.TaskSet, *, queries: int)
 def _choices(policy: dkaf.Policy, tasks: dkaf.TaskSet, start: list[int], queries: int) -> NDArray[np.int64]:
     """Searches from given starting points, one a task."""
     with torch.no_grad():
-        hand = Deck.of(policy, tasks).deal(torch.arange(len(tasks)))
-        points = policy.points(hand.x, hand.pool)
-        chosen = search(policy, points, hand, torch.tensor(start).unsqueeze(1), queries, torch.Generator())
+        batch = PaddedTasks.of(policy, tasks).batch(torch.arange(len(tasks)))
+        points = policy.points(batch.x, batch.pool)
+        chosen = search(policy, points, batch, torch.tensor(start).unsqueeze(1), queries, torch.Generator())
     return chosen.squeeze(1).numpy()
 
 

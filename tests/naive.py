@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dkaf.learning.episodes import Hand
+from dkaf.learning.episodes import Batch
 from dkaf.model.prior import Pool, Prior
 from dkaf.policies import KernelPolicy
 
@@ -39,7 +39,7 @@ def posterior(prior: Prior, z: Array, observed: list[int], y: list[float]) -> tu
 
 def random_case(
     seed: int, *, sizes: list[int], episodes: int, n_observed: int, d: int = 3
-) -> tuple[Tensor, Hand, Tensor]:
+) -> tuple[Tensor, Batch, Tensor]:
     """Rows, padded pools over them with responses, and distinct observed candidates, in double precision."""
     draw = torch.Generator().manual_seed(seed)
     n_rows, longest = max(sizes) + 2, max(sizes)
@@ -47,11 +47,10 @@ def random_case(
     mask = torch.arange(longest) < torch.tensor(sizes)[:, None]
     rows = torch.stack([torch.randperm(n_rows, generator=draw)[:longest] for _ in sizes]).where(mask, 0)
     y = torch.randn(mask.shape, generator=draw, dtype=torch.float64).where(mask, 0)
-    best = y.where(mask, -math.inf).max(dim=1).values
     chosen = torch.stack(
         [torch.stack([torch.randperm(size, generator=draw)[:n_observed] for _ in range(episodes)]) for size in sizes]
     )
-    return x, Hand(x, Pool(rows, mask), y, best), chosen
+    return x, Batch(x, Pool(rows, mask), y), chosen
 
 
 def randomised(policy: KernelPolicy, seed: int) -> KernelPolicy:

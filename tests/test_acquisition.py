@@ -5,7 +5,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import dkaf
 from dkaf.model.acquisition import ACQUISITIONS, Outlook, ei, log_ei, mi, ucb
+from dkaf.model.inputs import Inputs
+from dkaf.model.prior import Pool
+from dkaf.policies import KernelPolicy
 
 NU = torch.tensor(4.0, dtype=torch.float64)
 
@@ -37,6 +41,21 @@ def test_mi_by_hand_on_three_steps() -> None:
     ):
         a = mi(outlook([3.0], [var], xi=xi), NU)
         assert a.item() == pytest.approx(3.0 + expected, abs=1e-12)
+
+
+def test_xi_adds_up_the_variances_of_earlier_queries_before_they_were_observed() -> None:
+    """Far apart candidates know nothing of each other: each has variance alpha + beta = 2 until it is observed."""
+    settings = dkaf.recipe("paper", nu=4.0)
+    policy = KernelPolicy(Inputs(1, "raw"), "mi", settings, "gp", None).double()
+    with torch.no_grad():
+        policy.prior.noise_floor.zero_()  # alpha = beta = eta = 1
+    x = 100 * torch.arange(5, dtype=torch.float64).unsqueeze(1)
+    pool = Pool(torch.arange(5).unsqueeze(0), torch.ones(1, 5, dtype=torch.bool))
+    y = torch.tensor([[[7.0, 3.0, -1.0, 5.0]]], dtype=torch.float64)
+    scores = policy.episode_scores(policy.points(x, pool), torch.tensor([[[0, 1, 2, 3]]]), y, initial=1)
+    # Candidate 4 is never observed: its mean stays 0 and its variance 2, while xi is 0, 2, 4. The start does not count.
+    expected = [2 * (math.sqrt(2 + xi) - math.sqrt(xi)) for xi in (0.0, 2.0, 4.0)]
+    assert scores[0, 0, :, 4].tolist() == pytest.approx(expected, abs=1e-7)
 
 
 def test_ucb_is_the_mean_without_uncertainty_and_the_deviation_without_mean() -> None:

@@ -68,11 +68,8 @@ def assert_refused(result: tuple[int, str, str], *fragments: str) -> None:
 
 
 def assert_usage(result: tuple[int, str, str], *fragments: str) -> None:
-    code, out, err = result
-    assert (code, out) == (2, "")
-    assert err.startswith("usage: dkaf")
-    for fragment in fragments:
-        assert fragment in err.splitlines()[-1]
+    assert_refused(result, *fragments)
+    assert "--help" in result[2]
 
 
 # What it does
@@ -243,8 +240,8 @@ def test_wrong_usage_is_refused_and_writes_nothing(run, folder, monkeypatch, arg
         (["--validation", "nowhere.npz"], ["nowhere.npz", "No such file"]),
         (["--validation", "wide.npz"], ["4 features", "5"]),
         (["--threads", "0"], ["--threads", "0"]),
-        (["--device", "abacus"], ["--device", "abacus", "cpu"]),
-        (["--device", "meta"], ["--device", "meta", "cpu"]),
+        (["--device", "abacus"], ["device", "abacus", "cpu"]),
+        (["--device", "meta"], ["device", "meta", "cpu"]),
         (["-o", "nowhere/policy"], ["nowhere", "folder"]),
         (["-o", "."], ["folder"]),
         (["-o", "x" * 300], ["the output"]),
@@ -268,8 +265,8 @@ def test_training_refuses_what_it_cannot_do_and_writes_nothing(run, folder, monk
         (["--initial", "-1"], ["starting points", "-1"]),
         (["--starts", "0"], ["at least 1 start", "0"]),
         (["--threads", "-1"], ["--threads", "-1"]),
-        (["--device", "abacus"], ["--device", "abacus"]),
-        (["--device", "meta"], ["--device", "meta"]),
+        (["--device", "abacus"], ["device", "abacus"]),
+        (["--device", "meta"], ["device", "meta"]),
     ],
     ids=" ".join,
 )

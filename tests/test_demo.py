@@ -1,7 +1,12 @@
 import base64
 import io
 import json
+import os
 import re
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import conformance
@@ -11,7 +16,7 @@ from matplotlib.image import imread
 
 import dkaf
 from dkaf.cli import main
-from dkaf.experiments.demo import NAMES, Demo, MethodRow
+from dkaf.experiments.demo import NAMES, Demo, MethodRow, run_demo
 from dkaf.experiments.report import terminal_report, text_curves, write_report
 from dkaf.settings import METHODS
 
@@ -88,14 +93,48 @@ def test_paired_difference_is_over_tasks() -> None:
     assert error == pytest.approx(0.0, abs=1e-12)
 
 
+def tiny_run(out: Path, jobs: int, monkeypatch: pytest.MonkeyPatch) -> Demo:
+    for name, size in (("TRAIN", 4), ("VALIDATION", 2), ("TEST", 3)):
+        monkeypatch.setattr(f"dkaf.experiments.demo.{name}", size)
+    shown: list[tuple[str, str]] = []
+    demo = run_demo(out, 0, jobs, lambda label, stage, *_: shown.append((label, stage)), **conformance.TINY)
+    assert ("ours", "policy gradient") in shown
+    return demo
+
+
+def test_the_demo_gives_the_same_numbers_on_one_worker_or_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = (tiny_run(tmp_path / str(jobs), jobs, monkeypatch) for jobs in (1, 2))
+    for first, second in zip(one.rows, two.rows, strict=True):
+        assert first.method == second.method
+        np.testing.assert_array_equal(first.result.gaps, second.result.gaps)
+    policies = [dkaf.load(tmp_path / "1" / f"{method}.safetensors") for method in METHODS]
+    assert [policy.method for policy in policies] == list(METHODS)
+    assert len(dkaf.TaskSet.load(tmp_path / "2" / "test.npz")) == 3
+
+
+def test_an_interrupt_ends_the_demo_and_its_workers(tmp_path: Path) -> None:
+    command = [str(Path(sys.executable).with_name("dkaf")), "demo", "--out", str(tmp_path / "out"), "--jobs", "1"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "likelihood" in line or "policy gradient" in line:
+            break
+    os.killpg(process.pid, signal.SIGINT)
+    rest = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert "Traceback" not in rest
+    for _ in range(100):
+        time.sleep(0.1)
+        try:
+            os.killpg(process.pid, 0)
+        except ProcessLookupError:
+            return
+    pytest.fail("a worker outlived the demo")
+
+
 @pytest.mark.slow
-def test_the_demo_gives_the_same_numbers_on_one_worker_or_two(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shown = []
-    for jobs in ("1", "2"):
-        assert main(["demo", "--json", "--jobs", jobs, "--out", str(tmp_path / jobs)]) == 0
-        result = json.loads(capsys.readouterr().out)
-        shown.append([(row["method"], row["gap_after_query"]) for row in result["rows"]])
-        assert (tmp_path / jobs / "report.html").exists()
-    assert shown[0] == shown[1]
+def test_ours_comes_out_below_dkl_and_dkl_below_random(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--json", "--out", str(tmp_path)]) == 0
+    gap = {row["method"]: row["cumulative_gap"] for row in json.loads(capsys.readouterr().out)["rows"]}
+    assert gap["dkaf"] < gap["dkl"] < gap["random"]
+    assert (tmp_path / "report.html").exists()

@@ -5,6 +5,10 @@ import torch
 
 import dkaf
 from dkaf.evaluation import standard_error
+from dkaf.learning.descent import descend, optimiser_of
+from dkaf.learning.episodes import PaddedTasks
+from dkaf.learning.pretrain import _validation_loss, likelihood
+from dkaf.learning.reinforce import NU_CANDIDATES, validation_gap
 from dkaf.settings import METHODS
 
 
@@ -32,7 +36,7 @@ def test_end_to_end_training_beats_likelihood_where_likelihood_prefers_the_wrong
         encoder.weight.copy_(0.5 * torch.tensor([[1.0, 1, 1, 1, 1, 0], [0, 0, 0, 0, 0, 1]]))
     likelihood = {"pretrain_updates": 200, "pretrain_learning_rate": 1e-2, "nu": 1.0, "queries": 6}
     plain = {"learned_mean": False, "linear_features": 0, "likelihood_weight": 0.0, "candidates": None}
-    gradient = {"learning_rate": 2e-2, "updates": 100, "temperature": 0.1, "starts": 16, "episodes": 8}
+    gradient = {"learning_rate": 2e-2, "updates": 100, "temperature": 0.1, "batch": 16, "episodes": 8}
     settings = likelihood | plain | gradient
     differences = []
     for seed in range(3):
@@ -82,10 +86,7 @@ def test_the_best_validated_policy_is_kept() -> None:
     assert [update for update, _ in log.validation] == list(range(13))
     best = min(gap for _, gap in log.validation)
     assert dict(log.validation)[log.best_update] == best
-    from dkaf.learning.episodes import Deck
-    from dkaf.learning.reinforce import validation_gap
-
-    assert validation_gap(policy, Deck.of(policy, tasks), seed=0) == best
+    assert validation_gap(policy, PaddedTasks.of(policy, tasks), seed=0) == best
 
 
 def test_patience_stops_training_and_none_turns_it_off() -> None:
@@ -160,3 +161,88 @@ def test_bad_calls_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             call()
+
+
+@pytest.mark.parametrize("recipe", ["default", "paper"])
+@pytest.mark.parametrize("value", [0.1, -7.7, 4.0])
+def test_constant_responses_train(recipe: str, value: float) -> None:
+    tasks = conformance.small_tasks(sizes=(20, 20))
+    constant = dkaf.TaskSet.from_arrays(tasks.features, tasks.pools, [np.full(20, value)] * 2)
+    policy = dkaf.fit(constant, constant, recipe=recipe, **conformance.TINY, queries=3)
+    assert policy.response_scale == 1
+    conformance.check_search(policy, constant, queries=3, initial=1, starts=1)
+
+
+def test_a_small_pool_does_not_shrink_the_likelihood_of_the_others() -> None:
+    tasks = conformance.small_tasks(sizes=(50, 2))
+    policy = dkaf.fit(tasks, method="dkl", pretrain_updates=0)
+    padded = PaddedTasks.of(policy, tasks)
+    both = likelihood(policy.prior, padded, torch.tensor([0, 1]), 50, torch.Generator().manual_seed(0))
+    for number in (0, 1):
+        alone = PaddedTasks.of(policy, tasks.subset([number]))
+        value = likelihood(policy.prior, alone, torch.tensor([0]), 50, torch.Generator().manual_seed(0))
+        torch.testing.assert_close(both[number : number + 1], value, atol=1e-4, rtol=1e-4)
+
+
+def test_training_searches_draw_their_candidates_anew() -> None:
+    tasks = conformance.small_tasks(sizes=(20, 12))
+    policy = dkaf.fit(tasks, method="random")
+    padded, draw = PaddedTasks.of(policy, tasks), torch.Generator().manual_seed(0)
+    first, second = (padded.part(torch.tensor([0, 1]), 15, draw) for _ in range(2))
+    assert first.pool.mask.sum(1).tolist() == [15, 12]
+    assert sorted(first.y[0].tolist()) != sorted(second.y[0].tolist())
+    assert set(first.y[0].tolist()) < set(padded.y[0].tolist())
+    assert sorted(first.y[1][first.pool.mask[1]].tolist()) == sorted(padded.y[1][padded.mask[1]].tolist())
+
+
+def test_pretraining_stops_by_patience_and_keeps_the_best_likelihood() -> None:
+    tasks = conformance.small_tasks(sizes=(20, 20, 20))
+    settings = {
+        "pretrain_learning_rate": 0.5,
+        "pretrain_updates": 60,
+        "pretrain_validate_every": 1,
+        "pretrain_points": 20,
+    }
+    values: list[float] = []
+    policy = dkaf.fit(tasks, tasks, "gp", **settings, pretrain_patience=5)
+    assert policy.training_log.pretrain_updates < 60
+    best = _validation_loss(policy, PaddedTasks.of(policy, tasks), seed=0)
+    for updates in range(1, policy.training_log.pretrain_updates + 1):
+        shorter = dkaf.fit(tasks, tasks, "gp", **settings | {"pretrain_updates": updates})
+        values.append(_validation_loss(shorter, PaddedTasks.of(shorter, tasks), seed=0))
+    assert best == min(values)
+
+
+def test_weights_decay_and_scalars_do_not() -> None:
+    matrix, scalar = torch.nn.Parameter(torch.ones(2, 2)), torch.nn.Parameter(torch.ones(()))
+    optimiser = optimiser_of([matrix, scalar], learning_rate=0.1, weight_decay=0.5)
+    descend(optimiser, 0.0 * (matrix.sum() + scalar), None)
+    assert matrix.tolist() == [[pytest.approx(0.95)] * 2] * 2
+    assert scalar.item() == 1.0
+
+
+def test_training_that_diverges_says_so() -> None:
+    tasks = conformance.small_tasks(sizes=(20, 20, 20))
+    with pytest.raises(dkaf.InputError, match="lower the learning rate"):
+        dkaf.fit(tasks, None, **conformance.TINY | {"updates": 50, "learning_rate": 1e12, "clip": None}, queries=3)
+
+
+def test_nu_is_chosen_on_validation_tasks_for_dkl_too() -> None:
+    tasks = conformance.small_tasks(sizes=(20, 20, 20))
+    policy = dkaf.fit(tasks, tasks, "dkl", "ucb", **conformance.TINY, queries=3)
+    padded, chosen = PaddedTasks.of(policy, tasks), policy.log_nu.exp().item()
+    gaps = {}
+    for nu in NU_CANDIDATES:
+        policy.log_nu.data.fill_(nu).log_()
+        gaps[nu] = validation_gap(policy, padded, seed=0)
+    assert gaps[min(gaps, key=lambda nu: abs(nu - chosen))] == min(gaps.values())
+    assert dkaf.fit(tasks, tasks, "dkl", "ucb", "paper", **conformance.TINY).log_nu.exp().item() == pytest.approx(
+        14.508, abs=1e-3
+    )
+
+
+def test_settings_of_ones_own_are_a_recipe() -> None:
+    tasks = conformance.small_tasks(sizes=(20, 20))
+    own = dkaf.recipe("paper", **conformance.TINY, queries=3)
+    policy = dkaf.fit(tasks, tasks, recipe=own, updates=1)
+    assert policy.settings == own.override(updates=1)

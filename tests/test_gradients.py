@@ -7,22 +7,22 @@ import pytest
 import torch
 from test_posterior import policy_for
 
-from dkaf.learning.episodes import Hand, gaps, log_probabilities, search
-from dkaf.learning.reinforce import advantage, discounted_future
+from dkaf.learning.episodes import Batch, PaddedTasks, gaps, log_probabilities, search
+from dkaf.learning.reinforce import advantage, discounted_future, policy_gradient_loss
 from dkaf.policies import KernelPolicy
 
 
 @pytest.mark.parametrize(("acquisition", "log_ei"), [("mi", False), ("ei", False), ("ei", True), ("ucb", False)])
 @pytest.mark.parametrize("initial", [0, 2])
 def test_gradcheck_through_log_probabilities_of_whole_episodes(acquisition: str, log_ei: bool, initial: int) -> None:
-    x, hand, chosen = naive.random_case(5, sizes=[7, 5], episodes=2, n_observed=initial + 3)
+    x, batch, chosen = naive.random_case(5, sizes=[7, 5], episodes=2, n_observed=initial + 3)
     policy = policy_for(x.shape[1], 5, acquisition=acquisition, log_ei=log_ei, learned_nu=True, layers=2, width=3)
     names, values = zip(*policy.named_parameters(), strict=True)
 
     def log_p(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
         def run() -> torch.Tensor:
-            points = policy.points(x, hand.pool)
-            return log_probabilities(policy, points, hand, chosen, initial, 0.7)
+            points = policy.points(x, batch.pool)
+            return log_probabilities(policy, points, batch, chosen, initial, 0.7)
 
         return call_with(policy, dict(zip(names, weights, strict=True)), run)
 
@@ -36,31 +36,34 @@ def call_with(policy: KernelPolicy, weights: dict[str, torch.Tensor], run: objec
 
 
 def test_log_probabilities_of_all_episodes_sum_to_one() -> None:
-    x, hand, _ = naive.random_case(2, sizes=[4], episodes=1, n_observed=1)
+    x, batch, _ = naive.random_case(2, sizes=[4], episodes=1, n_observed=1)
     policy = policy_for(x.shape[1], 2)
     chosen = torch.tensor([list(order) for order in permutations(range(4), 3)]).unsqueeze(0)
-    log_p = log_probabilities(policy, policy.points(x, hand.pool), hand, chosen, 0, 0.5)
+    log_p = log_probabilities(policy, policy.points(x, batch.pool), batch, chosen, 0, 0.5)
     assert log_p.sum(-1).exp().sum().item() == pytest.approx(1.0, abs=1e-12)
 
 
 def test_sampled_episodes_have_the_probabilities_they_are_given() -> None:
-    x, hand, _ = naive.random_case(4, sizes=[4], episodes=1, n_observed=1)
+    x, batch, _ = naive.random_case(4, sizes=[4], episodes=1, n_observed=1)
     policy = policy_for(x.shape[1], 4)
-    points = policy.points(x, hand.pool)
+    points = policy.points(x, batch.pool)
     start, many = torch.tensor([[1]]), 40_000
-    sampled = search(policy, points, hand, start, 2, torch.Generator().manual_seed(0), episodes=many, temperature=0.5)
+    sampled = search(policy, points, batch, start, 2, torch.Generator().manual_seed(0), episodes=many, temperature=0.5)
     every = torch.tensor([[1, *order] for order in permutations((0, 2, 3), 2)]).unsqueeze(0)
-    expected = log_probabilities(policy, points, hand, every, 1, 0.5).sum(-1).exp()[0]
+    expected = log_probabilities(policy, points, batch, every, 1, 0.5).sum(-1).exp()[0]
     share = (sampled[0, :, None] == every[0, None]).all(-1).double().mean(0)
     error = (expected * (1 - expected) / many).sqrt()
     assert ((share - expected).abs() < 5 * error).all()
 
 
 def test_policy_gradient_with_leave_one_out_baseline_is_unbiased() -> None:
-    x, hand, _ = naive.random_case(9, sizes=[4], episodes=1, n_observed=1)
-    policy = policy_for(x.shape[1], 9, linear_features=0, learned_mean=False, layers=2, learned_nu=True)
+    """Pool of 4, T = 2: many sampled gradients of the loss that training descends average to the exact gradient."""
+    x, batch, _ = naive.random_case(9, sizes=[4], episodes=1, n_observed=1)
+    sampling = {"gamma": 1.0, "baseline": "leave-one-out", "batch": 1, "episodes": 4, "temperature": 0.5, "queries": 2}
+    policy = policy_for(
+        x.shape[1], 9, linear_features=0, learned_mean=False, layers=2, learned_nu=True, initial=0, **sampling
+    )
     parameters = [p for p in policy.parameters() if p.requires_grad]
-    start, temperature = torch.tensor([[2]]), 0.5
 
     def gradient(loss: torch.Tensor) -> torch.Tensor:
         parts = torch.autograd.grad(loss, parameters, allow_unused=True)
@@ -68,26 +71,21 @@ def test_policy_gradient_with_leave_one_out_baseline_is_unbiased() -> None:
             [torch.zeros_like(p).ravel() if g is None else g.ravel() for p, g in zip(parameters, parts, strict=True)]
         )
 
-    every = torch.tensor([[2, *order] for order in permutations((0, 1, 3), 2)]).unsqueeze(0)
-    probability = log_probabilities(policy, policy.points(x, hand.pool), hand, every, 1, temperature).sum(-1).exp()
-    exact = gradient((probability * gaps(hand.y, hand.best, every, 1).sum(-1)).sum())
+    every = torch.tensor([list(order) for order in permutations(range(4), 2)]).unsqueeze(0)
+    probability = log_probabilities(policy, policy.points(x, batch.pool), batch, every, 0, 0.5).sum(-1).exp()
+    exact = gradient((probability * gaps(batch.y, batch.pool.mask, every, 0).sum(-1)).sum())
     assert exact.norm() > 0.01
 
-    generator = torch.Generator().manual_seed(1)
-    samples = []
-    for _ in range(1500):
-        points = policy.points(x, hand.pool)
-        chosen = search(policy, points, hand, start, 2, generator, episodes=4, temperature=temperature)
-        G = discounted_future(gaps(hand.y, hand.best, chosen, 1), 1.0)
-        log_p = log_probabilities(policy, points, hand, chosen, 1, temperature)
-        samples.append(gradient((advantage(G, "leave-one-out") * log_p).sum(-1).mean()))
+    tasks = PaddedTasks(batch.x, batch.pool.rows, batch.pool.mask, batch.y)
+    draw = torch.Generator().manual_seed(1)
+    samples = [gradient(policy_gradient_loss(policy, tasks, torch.tensor([0]), draw)) for _ in range(1200)]
     estimates = torch.stack(samples)
     error = estimates.std(0) / len(samples) ** 0.5
     assert ((estimates.mean(0) - exact).abs() < 4.5 * error + 1e-12).all()
-    assert (estimates.mean(0) - exact).norm() < 0.1 * exact.norm()
+    assert (estimates.mean(0) - exact).norm() < 0.15 * exact.norm()
 
 
-def test_discounted_future_and_baselines_by_hand() -> None:
+def test_discounted_future_and_baselines_by_batch() -> None:
     G = discounted_future(torch.tensor([[[4.0, 2.0, 1.0]]]), 0.5)
     assert G.tolist() == [[[5.25, 2.5, 1.0]]]
     several = torch.tensor([[[1.0], [4.0]], [[2.0], [9.0]]])
@@ -97,16 +95,16 @@ def test_discounted_future_and_baselines_by_hand() -> None:
 
 def test_gaps_shrink_from_the_best_of_the_pool() -> None:
     y = torch.tensor([[1.0, 5.0, 3.0, 9.0]])
-    result = gaps(y, torch.tensor([9.0]), torch.tensor([[[0, 2, 1, 3]]]), 1)
+    result = gaps(y, torch.ones(1, 4, dtype=torch.bool), torch.tensor([[[0, 2, 1, 3]]]), 1)
     assert result.tolist() == [[[6.0, 4.0, 0.0]]]
 
 
 def test_padding_changes_nothing() -> None:
-    x, hand, chosen = naive.random_case(6, sizes=[6, 9], episodes=2, n_observed=4)
+    x, batch, chosen = naive.random_case(6, sizes=[6, 9], episodes=2, n_observed=4)
     policy = policy_for(x.shape[1], 6)
-    both = log_probabilities(policy, policy.points(x, hand.pool), hand, chosen, 1, 0.5)
+    both = log_probabilities(policy, policy.points(x, batch.pool), batch, chosen, 1, 0.5)
     from dkaf.model.prior import Pool
 
-    alone = Hand(x, Pool(hand.pool.rows[:1, :6], hand.pool.mask[:1, :6]), hand.y[:1, :6], hand.best[:1])
+    alone = Batch(x, Pool(batch.pool.rows[:1, :6], batch.pool.mask[:1, :6]), batch.y[:1, :6])
     one = log_probabilities(policy, policy.points(x, alone.pool), alone, chosen[:1], 1, 0.5)
     torch.testing.assert_close(both[:1], one)

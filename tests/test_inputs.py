@@ -18,7 +18,7 @@ def test_auto_takes_counts_for_whole_numbers_and_standardises_the_rest() -> None
     assert Inputs.fitted(COUNTS - 1, EVERY, "auto").kind == "standardise"
 
 
-def test_each_scaling_by_hand() -> None:
+def test_each_scaling_by_batch() -> None:
     np.testing.assert_allclose(Inputs.fitted(COUNTS, EVERY, "counts")(COUNTS, EVERY), np.log1p(COUNTS), rtol=1e-6)
     np.testing.assert_allclose(Inputs.fitted(COUNTS, EVERY, "raw")(COUNTS, EVERY), COUNTS)
     scaled = Inputs.fitted(COUNTS, EVERY, "standardise")(COUNTS, EVERY)
@@ -71,9 +71,12 @@ def test_a_sparse_matrix_is_never_made_dense_as_a_whole(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(sp.csr_array, "toarray", watched)
     for method in ("dkaf", "gp", "rl", "metabo"):
-        policy = dkaf.fit(tasks, tasks, method, pretrain_updates=1, updates=1, starts=2, queries=3, pretrain_tasks=2)
+        policy = dkaf.fit(tasks, tasks, method, pretrain_updates=1, updates=1, batch=2, queries=3, pretrain_tasks=2)
         dkaf.evaluate(policy, tasks, queries=3)
     assert largest <= 3 * 128  # the likelihood's points of three validation tasks
+    policy = dkaf.fit(tasks, tasks, encoder=torch.nn.Linear(3000, 4), pretrain_updates=1, updates=1, queries=3)
+    dkaf.evaluate(policy, tasks, queries=3)
+    assert largest <= 1024  # a block of rows for an encoder that takes no sparse ones
 
 
 def test_features_that_the_scaling_cannot_take_are_refused() -> None:

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 import torch
 
 import dkaf
-from dkaf.learning.episodes import Deck, log_probabilities, random_candidates, search
+from dkaf.learning.episodes import PaddedTasks, log_probabilities, random_candidates, search
 from dkaf.settings import METHODS
 
 policy_of = cache(conformance.small_policy)
@@ -46,26 +46,26 @@ def test_scores_of_a_whole_episode_equal_the_scores_step_by_step(which: tuple[st
     policy = policy_of(*which)
     if not policy.deterministic:
         return
-    deck = Deck.of(policy, conformance.small_tasks())
-    hand = deck.deal(torch.tensor([0, 1, 2, 0]))
+    deck = PaddedTasks.of(policy, conformance.small_tasks())
+    batch = deck.batch(torch.tensor([0, 1, 2, 0]))
     with torch.no_grad():
-        points = policy.points(hand.x, hand.pool)
+        points = policy.points(batch.x, batch.pool)
         for initial in (0, 2):
             draw = torch.Generator().manual_seed(0)
-            start = random_candidates(hand.pool.mask, initial, draw)
-            chosen = search(policy, points, hand, start, 4, draw, episodes=3, temperature=1.0)
-            y = hand.y.gather(1, chosen.flatten(1)).unflatten(1, chosen.shape[1:])
+            start = random_candidates(batch.pool.mask, initial, draw)
+            chosen = search(policy, points, batch, start, 4, draw, episodes=3, temperature=1.0)
+            y = batch.y.gather(1, chosen.flatten(1)).unflatten(1, chosen.shape[1:])
             whole = policy.episode_scores(points, chosen, y, initial)
             state = policy.begin(points, 3, draw)
             for position in range(initial + 4):
                 if position >= initial:
                     step = policy.scores(points, state)
-                    mask = hand.pool.mask.unsqueeze(1).expand_as(step)
+                    mask = batch.pool.mask.unsqueeze(1).expand_as(step)
                     torch.testing.assert_close(whole[:, :, position - initial][mask], step[mask], atol=1e-4, rtol=1e-4)
                 state = policy.observe(
                     points, state, chosen[..., position], y[..., position], queried=position >= initial
                 )
-            assert torch.isfinite(log_probabilities(policy, points, hand, chosen, initial, 1.0)).all()
+            assert torch.isfinite(log_probabilities(policy, points, batch, chosen, initial, 1.0)).all()
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -112,11 +112,11 @@ def test_evaluation_in_parts_equals_evaluation_at_once(monkeypatch: pytest.Monke
     tasks = conformance.small_tasks(sizes=(12,) * 6)
     policy = policy_of("dkaf")
     whole = dkaf.evaluate(policy, tasks, queries=4, starts=3).chosen
-    monkeypatch.setattr("dkaf.evaluation.CANDIDATES_AT_ONCE", 12 * 5)
+    monkeypatch.setattr("dkaf.learning.episodes.CANDIDATES_AT_ONCE", 12 * 5)
     np.testing.assert_array_equal(dkaf.evaluate(policy, tasks, queries=4, starts=3).chosen, whole)
 
 
-def test_result_statistics_by_hand() -> None:
+def test_result_statistics_by_batch() -> None:
     gaps = np.array([[4.0, 2.0], [2.0, 0.0], [8.0, 8.0], [0.0, 0.0]])
     result = dkaf.Result(gaps, np.zeros(4), np.zeros((4, 3), dtype=np.int64), starts=2)
     assert result.cumulative_gap == 3.0

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dkaf
-from dkaf.learning.episodes import Hand, search
+from dkaf.learning.episodes import Batch, search
 from dkaf.model.inputs import Inputs
 from dkaf.model.posterior import log_likelihood, trajectory
+from dkaf.model.prior import Pool
 from dkaf.policies import KernelPolicy, build
 
 
@@ -22,13 +23,13 @@ def policy_for(d: int, seed: int, *, acquisition: str = "mi", **overrides: objec
     return naive.randomised(built, seed).eval()
 
 
-def naive_scores(policy: KernelPolicy, hand: Hand, chosen: torch.Tensor, initial: int) -> torch.Tensor:
+def naive_scores(policy: KernelPolicy, batch: Batch, chosen: torch.Tensor, initial: int) -> torch.Tensor:
     """Scores before every query, from a posterior recomputed at each step and the acquisition's own formula."""
-    z_rows = policy.prior.represent(hand.x)
+    z_rows = policy.prior.represent(batch.x)
     scores = []
     for s, e in np.ndindex(*chosen.shape[:2]):
-        z = z_rows[hand.pool.rows[s]].detach().numpy()
-        order, y = chosen[s, e].tolist(), hand.y[s].numpy()
+        z = z_rows[batch.pool.rows[s]].detach().numpy()
+        order, y = chosen[s, e].tolist(), batch.y[s].numpy()
         xi, rows = 0.0, []
         for t in range(initial, len(order)):
             mu, var = naive.posterior(policy.prior, z, order[:t], y[order[:t]].tolist())
@@ -61,20 +62,20 @@ def naive_scores(policy: KernelPolicy, hand: Hand, chosen: torch.Tensor, initial
 def test_episode_factorisation_equals_stepwise_posterior(
     seed: int, sizes: list[int], episodes: int, initial: int, queries: int, acquisition: str, linear: int, mean: bool
 ) -> None:
-    x, hand, chosen = naive.random_case(seed, sizes=sizes, episodes=episodes, n_observed=initial + queries)
+    x, batch, chosen = naive.random_case(seed, sizes=sizes, episodes=episodes, n_observed=initial + queries)
     policy = policy_for(x.shape[1], seed, acquisition=acquisition, linear_features=linear, learned_mean=mean)
-    points = policy.points(hand.x, hand.pool)
-    y = hand.y.gather(1, chosen.flatten(1)).unflatten(1, chosen.shape[1:])
-    expected = naive_scores(policy, hand, chosen, initial)
+    points = policy.points(batch.x, batch.pool)
+    y = batch.y.gather(1, chosen.flatten(1)).unflatten(1, chosen.shape[1:])
+    expected = naive_scores(policy, batch, chosen, initial)
     fast = policy.episode_scores(points, chosen, y, initial)
-    real = hand.pool.mask[:, None, None].expand_as(fast)
+    real = batch.pool.mask[:, None, None].expand_as(fast)
     torch.testing.assert_close(fast[real], expected[real], atol=1e-8, rtol=1e-8)
 
     state = policy.begin(points, episodes, torch.Generator())
     for position in range(initial + queries):
         if position >= initial:
             step = policy.scores(points, state)
-            real = hand.pool.mask[:, None].expand_as(step)
+            real = batch.pool.mask[:, None].expand_as(step)
             torch.testing.assert_close(step[real], expected[:, :, position - initial][real], atol=1e-8, rtol=1e-8)
         state = policy.observe(points, state, chosen[..., position], y[..., position], queried=position >= initial)
 
@@ -84,11 +85,11 @@ def test_posterior_equals_gpytorch_exact_gp() -> None:
         warnings.simplefilter("ignore")  # its own dependencies warn at import
         import gpytorch
 
-    x, hand, chosen = naive.random_case(3, sizes=[20], episodes=1, n_observed=7)
+    x, batch, chosen = naive.random_case(3, sizes=[20], episodes=1, n_observed=7)
     policy = policy_for(x.shape[1], 3, linear_features=0, learned_mean=False)
-    prior, points = policy.prior, policy.points(hand.x, hand.pool)
+    prior, points = policy.prior, policy.points(batch.x, batch.pool)
     order = chosen[0, 0]
-    y = hand.y[0, order]
+    y = batch.y[0, order]
     K = prior.covariance(points, chosen[0]).unsqueeze(0)
     ours = trajectory(points.mean, prior.variance(points), prior.noise, K, chosen, y[None, None], 0)
 
@@ -101,16 +102,16 @@ def test_posterior_equals_gpytorch_exact_gp() -> None:
         def forward(self, z: torch.Tensor) -> object:
             return gpytorch.distributions.MultivariateNormal(self.mean(z), self.kernel(z))
 
-    z = prior.represent(hand.x)[hand.pool.rows[0]].detach()
+    z = prior.represent(batch.x)[batch.pool.rows[0]].detach()
     likelihood = gpytorch.likelihoods.GaussianLikelihood(noise_constraint=gpytorch.constraints.Positive())
     model = Exact(z[order], y, likelihood).double()
     likelihood.noise = prior.noise.detach()
     model.kernel.outputscale = prior.amplitude.detach()
     model.kernel.base_kernel.lengthscale = prior.log_length.exp().sqrt().detach()
-    everyone = prior.log_likelihood(points, hand.y)
+    everyone = prior.log_likelihood(points, batch.y, batch.pool.mask)
     model.train()
     whole = gpytorch.distributions.MultivariateNormal(torch.zeros(20).double(), model.kernel(z))
-    torch.testing.assert_close(everyone[0], likelihood(whole).log_prob(hand.y[0]) / 20, atol=1e-8, rtol=1e-8)
+    torch.testing.assert_close(everyone[0], likelihood(whole).log_prob(batch.y[0]) / 20, atol=1e-8, rtol=1e-8)
     for seen in range(1, 8):
         model.set_train_data(z[order[:seen]], y[:seen], strict=False)
         model.eval()
@@ -125,14 +126,34 @@ def test_log_likelihood_equals_the_normal_density_with_its_gradient() -> None:
     draw = torch.Generator().manual_seed(0)
     root = torch.randn(2, 5, 5, generator=draw, dtype=torch.float64)
     m, y = torch.randn(2, 2, 5, generator=draw, dtype=torch.float64)
+    everyone = torch.ones(2, 5, dtype=torch.bool)
 
     def covariance(root: torch.Tensor) -> torch.Tensor:
         return root @ root.mT + 0.1 * torch.eye(5, dtype=torch.float64)
 
     expected = torch.distributions.MultivariateNormal(m, covariance(root)).log_prob(y) / 5
-    torch.testing.assert_close(log_likelihood(m, covariance(root), y), expected)
+    torch.testing.assert_close(log_likelihood(m, covariance(root), y, everyone), expected)
     root.requires_grad_(), m.requires_grad_()
-    assert torch.autograd.gradcheck(lambda root, m: log_likelihood(m, covariance(root), y), (root, m))
+    assert torch.autograd.gradcheck(lambda root, m: log_likelihood(m, covariance(root), y, everyone), (root, m))
+
+
+def test_log_likelihood_of_tasks_of_different_sizes_is_that_of_each_alone() -> None:
+    policy = policy_for(3, 1)
+    x, batch, _ = naive.random_case(1, sizes=[9, 4, 2], episodes=1, n_observed=1)
+    whole = policy.prior.log_likelihood(policy.points(x, batch.pool), batch.y, batch.pool.mask)
+    for s, size in enumerate((9, 4, 2)):
+        alone = Pool(batch.pool.rows[s : s + 1, :size], batch.pool.mask[s : s + 1, :size])
+        value = policy.prior.log_likelihood(policy.points(x, alone), batch.y[s : s + 1, :size], alone.mask)
+        torch.testing.assert_close(whole[s : s + 1], value)
+
+
+def test_a_matrix_that_rounding_spoiled_is_mended_without_touching_its_neighbours() -> None:
+    good = torch.eye(3) + 0.5
+    bad = torch.ones(3, 3) - 1e-6 * torch.eye(3)
+    m, y, mask = torch.zeros(2, 3), torch.ones(2, 3), torch.ones(2, 3, dtype=torch.bool)
+    both = log_likelihood(m, torch.stack((good, bad)), y, mask)
+    assert torch.isfinite(both).all()
+    torch.testing.assert_close(both[:1], log_likelihood(m[:1], good[None], y[:1], mask[:1]), atol=0, rtol=0)
 
 
 @pytest.mark.parametrize("acquisition", ["mi", "ei", "ucb"])
@@ -142,11 +163,11 @@ def test_scores_and_gradients_are_finite_in_single_precision_with_duplicates_and
     policy = policy_for(3, 0, acquisition=acquisition, log_ei=acquisition == "ei").float()
     with torch.no_grad():
         policy.prior.log_noise.fill_(-20.0)  # the floor alone keeps the factorisation sound
-    x, hand, _ = naive.random_case(0, sizes=[12], episodes=1, n_observed=1)
-    hand = Hand(torch.ones_like(x).float(), hand.pool, torch.full_like(hand.y, 2.0).float(), hand.best.float())
-    points = policy.points(hand.x, hand.pool)
+    x, batch, _ = naive.random_case(0, sizes=[12], episodes=1, n_observed=1)
+    batch = Batch(torch.ones_like(x).float(), batch.pool, torch.full_like(batch.y, 2.0).float())
+    points = policy.points(batch.x, batch.pool)
     start = torch.tensor([[0]])
-    chosen = search(policy, points, hand, start, 11, torch.Generator(), episodes=1)
+    chosen = search(policy, points, batch, start, 11, torch.Generator(), episodes=1)
     assert sorted(chosen[0, 0].tolist()) == list(range(12))
     scores = policy.episode_scores(points, chosen, torch.full((1, 1, 12), 2.0), 1)
     assert torch.isfinite(scores).all()

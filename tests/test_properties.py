@@ -63,6 +63,7 @@ def test_odd_features_train_and_search(kind: str, method: str, recipe: str) -> N
     method=st.sampled_from(METHODS),
     acquisition=st.sampled_from(["mi", "ei", "ucb"]),
     responses=st.sampled_from(["normal", "constant", "huge", "tiny", "tied"]),
+    recipe=st.sampled_from(["default", "paper"]),
     initial=st.integers(0, 2),
     queries=st.integers(1, 2),
 )
@@ -76,6 +77,7 @@ def test_any_shape_trains_and_searches(
     method: str,
     acquisition: str,
     responses: str,
+    recipe: str,
     initial: int,
     queries: int,
 ) -> None:
@@ -84,7 +86,7 @@ def test_any_shape_trains_and_searches(
     pools = [draw.permutation(14)[:size] for size in sizes]
     make = {
         "normal": lambda n: draw.normal(size=n),
-        "constant": lambda n: np.full(n, 4.0),
+        "constant": lambda n: np.full(n, 0.1),
         "huge": lambda n: 1e8 * draw.normal(size=n),
         "tiny": lambda n: 1e-8 * draw.normal(size=n),
         "tied": lambda n: draw.integers(0, 2, size=n),
@@ -92,6 +94,6 @@ def test_any_shape_trains_and_searches(
     matrix = sp.csr_array(features) if sparse else features
     tasks = dkaf.TaskSet.from_arrays(matrix, pools, [make(len(pool)) for pool in pools])
     policy = dkaf.fit(
-        tasks, tasks, method, acquisition, seed=seed, **conformance.TINY, queries=queries, initial=initial
+        tasks, tasks, method, acquisition, recipe, seed, **conformance.TINY, queries=queries, initial=initial
     )
     conformance.check_search(policy, tasks, queries=queries, initial=initial, starts=2)

@@ -22,7 +22,7 @@ def test_the_paper_recipe_is_the_papers():
     assert (paper.learned_mean, paper.standardise_responses, paper.linear_features) == (False, False, 0)
     assert (paper.temperature, paper.baseline, paper.gamma) == (1.0, "batch", 0.99)
     assert (paper.learning_rate, paper.weight_decay, paper.likelihood_weight) == (1e-3, 0.0, 0.0)
-    assert (paper.starts * paper.episodes, paper.updates, paper.queries) == (16, 1000, 10)
+    assert (paper.batch * paper.episodes, paper.updates, paper.queries) == (16, 1000, 10)
     assert paper.pretrain_updates > 0
     assert paper.patience is not None
 
@@ -190,7 +190,7 @@ def test_a_value_of_the_wrong_type_is_refused_with_the_right_one(name, value, ru
     assert repr(value) in str(refusal.value)
 
 
-POSITIVE = ["nu", "queries", "pretrain_tasks", "pretrain_points", "pretrain_learning_rate", "starts"]
+POSITIVE = ["nu", "queries", "pretrain_tasks", "pretrain_points", "pretrain_learning_rate", "batch"]
 POSITIVE += ["episodes", "temperature", "learning_rate", "validate_every", "validation_starts"]
 NOT_NEGATIVE = ["linear_features", "initial", "pretrain_updates", "updates", "likelihood_weight", "weight_decay"]
 OPTIONAL = ["candidates", "clip", "patience", "pretrain_patience"]
@@ -222,3 +222,10 @@ def test_leaving_one_episode_out_needs_another():
     with pytest.raises(dkaf.InputError, match=r"leave-one-out.*episodes is 1.*2 or more"):
         dkaf.recipe("paper", baseline="leave-one-out")
     assert dkaf.recipe("paper", baseline="leave-one-out", episodes=2).episodes == 2
+
+
+def test_a_baseline_needs_something_to_compare_with():
+    with pytest.raises(dkaf.InputError, match="batch and episodes are both 1"):
+        dkaf.recipe("paper", batch=1)
+    with pytest.raises(dkaf.InputError, match="set episodes to 2 or more"):
+        dkaf.recipe("default", episodes=1)

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import dkaf
 from dkaf.errors import InputError, Interrupted
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Interrupted:
         return INTERRUPTED
     except KeyboardInterrupt:
-        print("dkaf: interrupted; nothing was written", file=sys.stderr)
+        print("dkaf: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # the reader of our output has gone, as with `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -44,8 +44,18 @@ def entry() -> None:
     sys.exit(main())
 
 
+class _Parser(argparse.ArgumentParser):
+    """One sentence for a wrong call, as for any other bad input."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(allow_abbrev=False, **options)
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(BAD_INPUT, f"dkaf: {message}; see {self.prog} --help\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="dkaf", description=dkaf.__doc__)
+    parser = _Parser(prog="dkaf", description=dkaf.__doc__)
     parser.add_argument("--version", action="version", version=f"dkaf {dkaf.__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_train(commands)
@@ -158,7 +168,7 @@ def _train(options: argparse.Namespace) -> None:
                 **overrides,
             )
         except Interrupted as interrupted:
-            cast("Policy", interrupted.policy).save(options.output)
+            interrupted.policy.save(options.output)
             bars.say(f"interrupted; the best policy so far is in {options.output}")
             raise
     policy.save(options.output)
@@ -233,11 +243,6 @@ def _use(options: argparse.Namespace) -> None:
     if options.threads < 1:
         raise InputError(f"--threads is at least 1, {options.threads} came")
     torch.set_num_threads(options.threads)
-    try:
-        torch.zeros(1, device=options.device).cpu()
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"--device is one that PyTorch has, {options.device!r} is not ({reason}); try cpu") from None
 
 
 def _print_json(value: dict[str, Any]) -> None:

@@ -1,5 +1,11 @@
 """What the software says when it cannot go on."""
 
+import operator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dkaf.policies import Policy
+
 
 class InputError(ValueError):
     """Something the caller gave breaks a rule; the message names the rule, what came, and the way out."""
@@ -16,6 +22,14 @@ class Interrupted(KeyboardInterrupt):
     ...     policy = interrupted.policy
     """
 
-    def __init__(self, policy: object) -> None:
+    def __init__(self, policy: "Policy") -> None:
         super().__init__("training was interrupted; the best policy so far is in .policy")
         self.policy = policy
+
+
+def whole_number(what: str, value: Any) -> int:
+    """The value as an int; NumPy's integers count, 3.0 does not."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise InputError(f"{what} is a whole number, {value!r} came; pass an integer") from None

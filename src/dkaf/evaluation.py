@@ -6,13 +6,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dkaf.errors import InputError
-from dkaf.learning.episodes import Deck, check_budget, search
+from dkaf.errors import InputError, whole_number
+from dkaf.learning.episodes import PaddedTasks, check_budget, search_all
 from dkaf.policies import Policy
-from dkaf.seeding import derive, stream
+from dkaf.seeding import stream
 from dkaf.tasks import FloatArray, IntArray, TaskSet
-
-CANDIDATES_AT_ONCE = 200_000  # bounds the memory of a batch of searches
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,46 +61,38 @@ def evaluate(
     """
     if len(tasks) == 0:
         raise InputError("an evaluation needs at least one task, none came; pass tasks to search")
+    queries, initial, starts = (
+        whole_number(what, value) for what, value in (("queries", queries), ("initial", initial), ("starts", starts))
+    )
     if starts < 1:
         raise InputError(f"a task is searched from at least 1 start, {starts} came")
     check_budget(tasks, queries, initial)
-    was_training = policy.training
-    policy.eval()
+    numbers = np.repeat(np.arange(len(tasks)), starts)
     start = _starting_points(tasks, initial, starts, seed)
-    repeated = np.repeat(np.arange(len(tasks)), starts)
-    at_once = max(1, CANDIDATES_AT_ONCE // int(tasks.sizes.max()))
-    chosen = np.concatenate(
-        [
-            _search_part(
-                policy, tasks, repeated[i : i + at_once], start[i : i + at_once], queries, derive(seed, "search", i)
-            )
-            for i in range(0, len(repeated), at_once)
-        ]
-    )
-    policy.train(was_training)
-    found = np.array([tasks.responses[task][picks] for task, picks in zip(repeated, chosen, strict=True)])
-    best = np.array([tasks.responses[task].max() for task in repeated])
+    was_training = policy.training
+    try:
+        chosen = search_all(
+            policy,
+            PaddedTasks.of(policy, tasks),
+            torch.from_numpy(numbers).to(policy.device),
+            torch.from_numpy(start).to(policy.device),
+            queries,
+            stream(seed, "search"),
+        )
+    finally:
+        policy.train(was_training)
+    picks = chosen.cpu().numpy()
+    found = np.array([tasks.responses[task][row] for task, row in zip(numbers, picks, strict=True)])
+    best = np.array([tasks.responses[task].max() for task in numbers])
     gaps = best[:, None] - np.maximum.accumulate(found, axis=1)
     start_gaps = gaps[:, initial - 1] if initial else np.full(len(gaps), np.nan)
-    return Result(gaps[:, initial:], start_gaps, chosen, starts)
+    return Result(gaps[:, initial:], start_gaps, picks, starts)
 
 
 def _starting_points(tasks: TaskSet, initial: int, starts: int, seed: int) -> IntArray:
-    """Starting points of every search; a task's own are the same whichever tasks come with it after or before... it."""
+    """Starting points of every search, from a stream of its own for each task's number."""
     rows = []
     for number, size in enumerate(tasks.sizes):
         draw = stream(seed, "start", number)
         rows += [torch.randperm(int(size), generator=draw)[:initial].numpy() for _ in range(starts)]
     return np.array(rows, dtype=np.int64).reshape(len(tasks) * starts, initial)
-
-
-def _search_part(
-    policy: Policy, tasks: TaskSet, numbers: IntArray, start: IntArray, queries: int, seed: int
-) -> IntArray:
-    deck = Deck.of(policy, tasks.subset(sorted(set(numbers.tolist()))))
-    hand = deck.deal(torch.from_numpy(np.unique(numbers, return_inverse=True)[1]).to(policy.device))
-    with torch.no_grad():
-        points = policy.points(hand.x, hand.pool)
-        start_tensor = torch.from_numpy(start).to(policy.device)
-        chosen = search(policy, points, hand, start_tensor, queries, stream(seed))
-    return chosen.squeeze(1).cpu().numpy()

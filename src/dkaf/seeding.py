@@ -6,10 +6,12 @@ from collections.abc import Iterator
 
 import torch
 
+from dkaf.errors import whole_number
+
 
 def derive(seed: int, *purpose: str | int) -> int:
     """A 63-bit seed for one purpose; the same on every machine and for any number of workers."""
-    text = repr((int(seed), *purpose)).encode()
+    text = repr((whole_number("seed", seed), *purpose)).encode()
     return int.from_bytes(hashlib.sha256(text).digest()[:8], "big") >> 1
 
 

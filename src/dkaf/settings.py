@@ -61,7 +61,7 @@ class Settings:
     nu: float = _setting(
         math.log(2 / 1e-6), "weight of the uncertainty in MI and UCB, at the start if it is learned", above=0
     )
-    learned_nu: bool = _setting(False, "whether nu is trained with the rest")
+    learned_nu: bool = _setting(False, "whether nu is chosen on validation tasks and then trained with the rest")
     rl_sees_responses: bool = _setting(True, "whether RL's deep set takes [x, y]; the paper prints x alone")
 
     # The searches it is trained on
@@ -77,9 +77,11 @@ class Settings:
         None, "updates without a better validation likelihood before stopping; none: off", above=0
     )
 
+    pretrain_validate_every: int = _setting(50, "updates between two validations of the likelihood", above=0)
+
     # Policy gradient
     updates: int = _setting(1000, "updates by policy gradient, at most", at_least=0)
-    starts: int = _setting(16, "tasks, each with one start, of an update by policy gradient", above=0)
+    batch: int = _setting(16, "tasks, each with one start, of an update by policy gradient", above=0)
     episodes: int = _setting(1, "episodes from each start", above=0)
     candidates: int | None = _setting(
         None, "candidates of a training search, drawn anew from the pool; none: all of it", above=0
@@ -113,6 +115,10 @@ class Settings:
                     words += " or none"
                 raise InputError(f"setting {field.name} is {words}, {value} came; change it")
             object.__setattr__(self, field.name, value)
+        if self.baseline == "batch" and self.batch * self.episodes < 2:
+            raise InputError(
+                "baseline batch compares the episodes of an update, batch and episodes are both 1; raise one of them"
+            )
         if self.baseline == "leave-one-out" and self.episodes < 2:
             raise InputError(
                 f"baseline leave-one-out compares episodes of one start, episodes is {self.episodes}; "
@@ -179,7 +185,7 @@ RECIPES: dict[str, Settings] = {
         standardise_responses=True,
         nu=3.0,
         learned_nu=True,
-        pretrain_updates=2000,
+        pretrain_updates=5000,
         pretrain_learning_rate=3e-3,
         pretrain_patience=400,
         updates=600,
@@ -204,7 +210,7 @@ _NETWORK = {
     "likelihood_weight": 0.0,
     "learning_rate": 1e-3,
     "updates": 1000,
-    "patience": 400,
+    "patience": 500,
     "episodes": 4,
     "candidates": 100,
     "validate_every": 25,

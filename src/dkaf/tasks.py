@@ -6,13 +6,13 @@ A search maximises the response. `TaskSet` is a value: every method returns a ne
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, overload
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from dkaf.errors import InputError
+from dkaf.errors import InputError, whole_number
 from dkaf.files import whole_file
 
 IntArray = NDArray[np.int64]
@@ -60,7 +60,8 @@ class TaskSet:
         """Check everything once, here, so that nothing behind this line needs to.
 
         `features` is rows x D, NumPy or SciPy sparse; `pools[s]` are row numbers; `responses[s]` has one value for each
-        candidate of `pools[s]`. Pools may have different sizes and may share rows.
+        candidate of `pools[s]`. Pools may have different sizes and may share rows. The features are not copied: leave
+        them as they are afterwards.
         """
         matrix = _checked_features(features)
         if len(pools) != len(responses):
@@ -78,7 +79,14 @@ class TaskSet:
     def __len__(self) -> int:
         return len(self.pools)
 
-    def __getitem__(self, task: int) -> Task:
+    @overload
+    def __getitem__(self, task: int) -> Task: ...
+    @overload
+    def __getitem__(self, task: slice) -> "TaskSet": ...
+    def __getitem__(self, task: int | slice) -> "Task | TaskSet":
+        """One task, or a set of some."""
+        if isinstance(task, slice):
+            return self.subset(task)
         return Task(self.pools[task], self.responses[task])
 
     def __iter__(self) -> Iterator[Task]:
@@ -110,6 +118,7 @@ class TaskSet:
 
     def split(self, *sizes: int) -> "tuple[TaskSet, ...]":
         """Consecutive parts of the given sizes; what is left over stays behind."""
+        sizes = tuple(whole_number("the size of a part", size) for size in sizes)
         if any(size < 0 for size in sizes):
             raise InputError(f"the parts of a split have at least 0 tasks, {list(sizes)} was asked for")
         if sum(sizes) > len(self):
@@ -123,7 +132,7 @@ class TaskSet:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write an `.npz` file, whole or not at all."""
         sizes = self.sizes
-        arrays: dict[str, NDArray[Any]] = {
+        arrays: dict[str, Any] = {
             "format": np.array(FORMAT),
             "sizes": sizes,
             "pools": np.concatenate([*self.pools, np.zeros(0, dtype=np.int64)]),
@@ -141,7 +150,7 @@ class TaskSet:
                 "features_shape": np.array(self.features.shape),
             }
         with whole_file(path) as file:
-            np.savez_compressed(file, allow_pickle=False, **arrays)
+            np.savez_compressed(file, **arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "TaskSet":

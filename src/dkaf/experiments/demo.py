@@ -2,10 +2,11 @@
 
 import os
 import queue
+import signal
 from collections.abc import Callable
-from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
+from multiprocessing.pool import AsyncResult
 from multiprocessing.queues import Queue
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from dkaf.sources.builtin import digits_tasks
 from dkaf.tasks import TaskSet
 
 TRAIN, VALIDATION, TEST = 100, 20, 50
+STARTS = 4
 ACQUISITION = "mi"
 
 # The longest first, so that the cores are busy to the end.
@@ -94,12 +96,13 @@ class Demo:
 NAMES = {"dkaf": "ours", "dkl": "DKL", "gp": "GP", "rl": "RL", "metabo": "MetaBO", "random": "Random"}
 
 
-def run_demo(out: Path, seed: int, jobs: int | None, show: Show) -> Demo:
+def run_demo(out: Path, seed: int, jobs: int | None, show: Show, **settings: Any) -> Demo:
     """Make the tasks, train and search with every method, `jobs` at a time; the numbers do not depend on `jobs`.
 
-    Leaves the tasks and the policies in `out`, for `dkaf train` and `dkaf evaluate` to play with.
+    Leaves the tasks and the policies in `out`, for `dkaf train` and `dkaf evaluate` to play with. `settings` override
+    the recipe's, for all methods.
     """
-    jobs = len(os.sched_getaffinity(0)) if jobs is None else jobs
+    jobs = (os.cpu_count() or 1) if jobs is None else jobs
     if jobs < 1:
         raise InputError(f"--jobs is at least 1, {jobs} came")
     try:
@@ -114,19 +117,15 @@ def run_demo(out: Path, seed: int, jobs: int | None, show: Show) -> Demo:
     show("digits", "making tasks", 1, 1, "")
     context = get_context("spawn")
     news: Queue[tuple[str, Progress]] = context.Queue()
-    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_start_worker, initargs=(news,)) as workers:
-        futures = {method: workers.submit(_run_method, method, out, seed) for method in SLOWEST_FIRST}
-        try:
-            _watch(list(futures.values()), news, show)
-            rows = tuple(futures[method].result() for method in METHODS)
-        except BaseException:
-            workers.shutdown(wait=False, cancel_futures=True)
-            raise
+    with context.Pool(jobs, _start_worker, (news,)) as workers:  # leaving the block, however, ends the workers
+        results = {method: workers.apply_async(_run_method, (method, out, seed, settings)) for method in SLOWEST_FIRST}
+        _watch(list(results.values()), news, show)
+        rows = tuple(results[method].get() for method in METHODS)
     return Demo(rows, parts[2], seed)
 
 
-def _watch(futures: list[Future[MethodRow]], news: "Queue[tuple[str, Progress]]", show: Show) -> None:
-    while not all(future.done() for future in futures):
+def _watch(results: list[AsyncResult[MethodRow]], news: "Queue[tuple[str, Progress]]", show: Show) -> None:
+    while not all(result.ready() for result in results):
         try:
             method, progress = news.get(timeout=0.2)
         except queue.Empty:
@@ -142,16 +141,17 @@ _news: "Queue[tuple[str, Progress]] | None" = None
 def _start_worker(news: "Queue[tuple[str, Progress]]") -> None:
     global _news
     _news = news
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
     torch.set_num_threads(1)
 
 
-def _run_method(method: str, out: Path, seed: int) -> MethodRow:
+def _run_method(method: str, out: Path, seed: int, settings: dict[str, Any]) -> MethodRow:
     def tell(progress: Progress) -> None:
         if _news is not None and (progress.update % 10 == 0 or progress.update == progress.updates):
             _news.put((method, progress))
 
     train, validation, test = (TaskSet.load(out / f"{name}.npz") for name in ("train", "validation", "test"))
-    policy = fit(train, validation, method, ACQUISITION, seed=seed, progress=tell)
+    policy = fit(train, validation, method, ACQUISITION, seed=seed, progress=tell, **settings)
     policy.save(out / f"{method}.safetensors")
-    result = evaluate(load(out / f"{method}.safetensors"), test, seed=seed)
+    result = evaluate(load(out / f"{method}.safetensors"), test, starts=STARTS, seed=seed)
     return MethodRow(method, result, policy.training_log)

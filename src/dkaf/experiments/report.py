@@ -15,8 +15,10 @@ from rich.console import Console
 from rich.table import Table
 
 import dkaf
-from dkaf.experiments.demo import ACQUISITION, NAMES, TEST, TRAIN, VALIDATION, Demo
+from dkaf.evaluation import standard_error
+from dkaf.experiments.demo import ACQUISITION, NAMES, STARTS, TEST, TRAIN, VALIDATION, Demo, MethodRow
 from dkaf.files import whole_file
+from dkaf.tasks import FloatArray
 
 COLOURS = {
     "dkaf": "#d1495b",
@@ -32,7 +34,7 @@ SHOWN = ("dkaf", "dkl", "random")
 def terminal_report(demo: Demo) -> None:
     """The table, the curves, and what was found."""
     console = Console()
-    table = Table(title=f"{TEST} unseen searches of digits, 10 queries each; lower is better")
+    table = Table(title=f"{TEST} unseen tasks, {STARTS} searches each, 10 queries a search; lower is better")
     for column in ("method", "cumulative gap", "standard error", "training seconds"):
         table.add_column(column, justify="left" if column == "method" else "right", no_wrap=True)
     for row in demo.rows:
@@ -84,7 +86,7 @@ def write_report(demo: Demo, folder: Path) -> Path:
     return path
 
 
-def _curve(row: Any) -> Any:
+def _curve(row: MethodRow) -> FloatArray:
     """The gap at the start, then after each query."""
     return np.concatenate(([row.result.start_gaps.mean()], row.result.gaps.mean(axis=0)))
 
@@ -93,7 +95,8 @@ def _curves_figure(demo: Demo) -> bytes:
     figure, axes = plt.subplots(figsize=(7.2, 4.2), layout="constrained")
     for row in reversed(demo.rows):
         gaps = np.column_stack((row.result.start_gaps, row.result.gaps))
-        error = gaps.std(axis=0, ddof=1) / np.sqrt(len(gaps))
+        by_task = gaps.reshape(-1, row.result.starts, gaps.shape[1]).mean(axis=1)
+        error = [standard_error(column) for column in by_task.T]
         axes.errorbar(
             range(gaps.shape[1]),
             gaps.mean(axis=0),
@@ -113,7 +116,8 @@ def _curves_figure(demo: Demo) -> bytes:
 
 def _pictures(demo: Demo) -> tuple[bytes, str]:
     """The hidden digit, and what three methods looked at, in order."""
-    task = _typical_task(demo)
+    search = _typical_search(demo)
+    task = search // demo.row("dkaf").result.starts
     pool, responses = demo.tasks[task]
     looks = demo.row("dkaf").result.chosen.shape[1]
     figure = plt.figure(figsize=(looks + 2.4, 1.4 * len(SHOWN)), layout="constrained")
@@ -122,7 +126,7 @@ def _pictures(demo: Demo) -> tuple[bytes, str]:
         _picture(left.subplots(), demo.tasks.features[demo.tasks.targets[task]], "the hidden digit")
     grid = right.subplots(len(SHOWN), looks)
     for method, line in zip(SHOWN, grid, strict=True):
-        picks = demo.row(method).result.chosen[task]
+        picks = demo.row(method).result.chosen[search]
         best = int(np.argmax(responses[picks]))
         line[0].set_ylabel(NAMES[method], fontsize=12)
         for look, (pick, axes) in enumerate(zip(picks, line, strict=True)):
@@ -133,8 +137,8 @@ def _pictures(demo: Demo) -> tuple[bytes, str]:
                 axes.set_title("start" if look == 0 else f"query {look}", fontsize=9)
     caption = (
         f"Searched for: the candidate most like the hidden digit, among {len(pool)}. Framed: the best that each method "
-        f"found. This is test task {task}, where the difference between ours and DKL is the median of all "
-        f"{len(demo.tasks)} tasks."
+        f"found. Of all {len(demo.row('dkaf').result.gaps)} searches this is the one where the difference between ours "
+        "and DKL is the median."
     )
     return _png(figure), caption
 
@@ -147,9 +151,9 @@ def _picture(axes: Any, pixels: Any, label: str, *, framed: bool = False) -> Non
         spine.set(visible=framed, color=COLOURS["dkaf"], linewidth=3)
 
 
-def _typical_task(demo: Demo) -> int:
+def _typical_search(demo: Demo) -> int:
     """Neither our best nor our worst: the median of the paired differences."""
-    differences = demo.row("dkaf").result.task_gaps - demo.row("dkl").result.task_gaps
+    differences = demo.row("dkaf").result.gaps.mean(axis=1) - demo.row("dkl").result.gaps.mean(axis=1)
     return int(np.argsort(differences, kind="stable")[len(differences) // 2])
 
 
@@ -183,6 +187,7 @@ def _page(demo: Demo, figures: list[tuple[str, bytes, str]]) -> str:
         train=TRAIN,
         validation=VALIDATION,
         test=TEST,
+        starts=STARTS,
         acquisition=ACQUISITION.upper(),
     )
 
@@ -206,7 +211,8 @@ figcaption, footer {{ font-size: .9rem; opacity: .8; }}
 <h1>Finding the digit somebody has in mind</h1>
 <p>A hidden handwritten digit, 500 others to choose from, and ten looks. Each look tells how similar that digit is to
 the hidden one. How close does each method come? It has learned from {train} earlier searches ({validation} more told it
-when to stop) and now makes {test} new ones.</p>
+when to stop) and now makes {test} new ones, each from {starts} starting
+points.</p>
 <ul>
 {found}
 </ul>

@@ -1,10 +1,13 @@
 """Going down a gradient and knowing when to stop: what both stages of training share."""
 
 import copy
+import math
 from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
+
+from dkaf.errors import InputError
 
 
 class BestWeights:
@@ -32,17 +35,23 @@ class BestWeights:
         self.module.eval()
 
 
-def optimiser_of(
-    parameters: Iterable[nn.Parameter], learning_rate: float, weight_decay: float
-) -> torch.optim.Optimizer:
-    """AdamW, all parameters in one operation: for networks this small the separate ones cost four times as much."""
-    return torch.optim.AdamW(parameters, lr=learning_rate, weight_decay=weight_decay, fused=True)
+def optimiser_of(parameters: Iterable[nn.Parameter], learning_rate: float, weight_decay: float) -> torch.optim.AdamW:
+    """AdamW. Weights decay; biases and the kernel's scalars, for which zero is no natural place, do not."""
+    everything = list(parameters)
+    groups = [
+        {"params": [p for p in everything if p.ndim > 1], "weight_decay": weight_decay},
+        {"params": [p for p in everything if p.ndim <= 1], "weight_decay": 0.0},
+    ]
+    # Fused: with networks this small, one operation a parameter would cost four times as much.
+    return torch.optim.AdamW(groups, lr=learning_rate, fused=True)
 
 
 def descend(optimiser: torch.optim.Optimizer, loss: Tensor, clip: float | None) -> None:
     """One step down the gradient, which is shortened to `clip` if it is longer."""
     optimiser.zero_grad()
     loss.backward()
-    if clip is not None:
-        torch.nn.utils.clip_grad_norm_([p for group in optimiser.param_groups for p in group["params"]], clip)
+    parameters = [p for group in optimiser.param_groups for p in group["params"]]
+    norm = torch.nn.utils.clip_grad_norm_(parameters, math.inf if clip is None else clip)
+    if not torch.isfinite(norm):
+        raise InputError(f"training needs finite gradients, their norm became {norm.item()}; lower the learning rate")
     optimiser.step()

@@ -10,13 +10,13 @@ import torch
 from torch import nn
 
 from dkaf.errors import InputError, Interrupted
-from dkaf.learning.episodes import Deck, check_budget
+from dkaf.learning.episodes import PaddedTasks, check_budget
 from dkaf.learning.pretrain import pretrain
-from dkaf.learning.reinforce import reinforce
+from dkaf.learning.reinforce import choose_nu, reinforce
 from dkaf.model.inputs import Inputs
-from dkaf.policies import GaussianPolicy, Policy, Training, build
+from dkaf.policies import GaussianPolicy, KernelPolicy, Policy, Training, build, checked_device
 from dkaf.seeding import global_stream, stream
-from dkaf.settings import Settings
+from dkaf.settings import ACQUISITIONS, METHODS, Settings, check_choice
 from dkaf.settings import recipe as settings_of
 from dkaf.tasks import TaskSet
 
@@ -38,7 +38,7 @@ def fit(
     validation: TaskSet | None = None,
     method: str = "dkaf",
     acquisition: str = "mi",
-    recipe: str = "default",
+    recipe: str | Settings = "default",
     seed: int = 0,
     *,
     encoder: nn.Module | None = None,
@@ -49,8 +49,8 @@ def fit(
     """Learn from finished searches how to make the next one.
 
     `validation` tasks say when to stop; without them every update is done. `method` is dkaf, dkl, gp, rl, metabo or
-    random, `acquisition` mi, ei or ucb (for the first three), `recipe` default or paper; any field of `Settings` can be
-    overridden by keyword. `encoder` is a module of your own, rows x D to rows x d; it is copied, not changed.
+    random, `acquisition` mi, ei or ucb (for the first three), `recipe` default, paper or settings of your own, any
+    field of which a keyword overrides. `encoder` is a module of yours, rows x D to rows x d; it is copied, not changed.
     Ctrl-C raises `Interrupted`, which carries the best policy so far.
 
     >>> import dkaf
@@ -59,7 +59,13 @@ def fit(
     >>> policy.training_log.updates
     2
     """
-    settings = settings_of(recipe, method, acquisition, **overrides)
+    if isinstance(recipe, Settings):
+        check_choice("method", method, METHODS)
+        check_choice("acquisition", acquisition, ACQUISITIONS)
+        settings = recipe.override(**overrides)
+    else:
+        settings = settings_of(recipe, method, acquisition, **overrides)
+    device = checked_device(device)
     if len(train) == 0:
         raise InputError("training needs at least one task, none came; pass finished searches")
     if validation is not None and len(validation) == 0:
@@ -71,12 +77,14 @@ def fit(
                 check_budget(tasks, settings.queries, settings.initial)
         log = _Log(settings, bool(policy.trained_by_gradient()), progress)
         try:
-            decks = Deck.of(policy, train), None if validation is None else Deck.of(policy, validation)
+            padded = PaddedTasks.of(policy, train), None if validation is None else PaddedTasks.of(policy, validation)
             if isinstance(policy, GaussianPolicy) and settings.pretrain_updates:
-                pretrain(policy, *decks, seed, log.likelihood)
+                pretrain(policy, *padded, seed, log.likelihood)
+            if isinstance(policy, KernelPolicy) and settings.learned_nu and padded[1] is not None:
+                choose_nu(policy, padded[1], seed)
             log.next_stage("likelihood")
             if policy.trained_by_gradient() and settings.updates:
-                reinforce(policy, *decks, seed, log.policy_gradient)
+                reinforce(policy, *padded, seed, log.policy_gradient)
             log.next_stage("policy gradient")
         except KeyboardInterrupt:
             policy.training_log = replace(log.training(), stopped="interrupted")
@@ -92,12 +100,15 @@ def _untrained(
     rows = np.unique(np.concatenate(train.pools))
     policy = build(method, acquisition, settings, Inputs.fitted(train.features, rows, settings.inputs), encoder)
     responses = np.concatenate(train.responses)
+    mean, deviation = float(responses.mean()), float(responses.std())
+    if deviation <= 1e-9 * abs(mean):
+        deviation = 1.0  # constant but for rounding: any unit will do
     if settings.standardise_responses:
-        policy.response_shift.fill_(responses.mean())
-        policy.response_scale.fill_(responses.std() or 1.0)
+        policy.response_shift.fill_(mean)
+        policy.response_scale.fill_(deviation)
     if isinstance(policy, GaussianPolicy):
         some = torch.randperm(len(rows), generator=stream(seed, "initial kernel"))[:512].sort().values.numpy()
-        variance = float(responses.var()) / float(policy.response_scale) ** 2 or 1.0
+        variance = (deviation / policy.response_scale.item()) ** 2
         policy.prior.eval().initialise(policy.inputs(train.features, rows[some]), variance)
     return policy
 

@@ -7,17 +7,19 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from dkaf.learning.descent import BestWeights, descend, optimiser_of
-from dkaf.learning.episodes import Deck, random_candidates
+from dkaf.learning.episodes import PaddedTasks
 from dkaf.model.inputs import SparseRows
-from dkaf.model.prior import Pool, Prior
+from dkaf.model.prior import Prior
 from dkaf.policies import GaussianPolicy
 from dkaf.seeding import stream
 
-VALIDATE_EVERY = 50
-
 
 def pretrain(
-    policy: GaussianPolicy, train: Deck, validation: Deck | None, seed: int, report: Callable[[int], None]
+    policy: GaussianPolicy,
+    train: PaddedTasks,
+    validation: PaddedTasks | None,
+    seed: int,
+    report: Callable[[int], None],
 ) -> None:
     """Maximise the marginal likelihood; keep the weights that were best on validation tasks, also if interrupted."""
     settings, prior = policy.settings, policy.prior
@@ -30,8 +32,10 @@ def pretrain(
             tasks = torch.randint(len(train), (settings.pretrain_tasks,), generator=draw)
             loss = -likelihood(prior, train, tasks, settings.pretrain_points, draw).mean()
             descend(optimiser, loss, settings.clip)
-            if validation is not None and (update % VALIDATE_EVERY == 0 or update == settings.pretrain_updates):
-                best.offer(update, _validation_loss(prior, validation, settings.pretrain_points, seed))
+            if validation is not None and (
+                update % settings.pretrain_validate_every == 0 or update == settings.pretrain_updates
+            ):
+                best.offer(update, _validation_loss(policy, validation, seed))
             report(update)
             if best.waited_enough(update):
                 break
@@ -40,21 +44,22 @@ def pretrain(
 
 
 def likelihood(
-    prior: Prior, deck: Deck, tasks: Int[Tensor, " s"], points: int, draw: torch.Generator
+    prior: Prior, padded: PaddedTasks, tasks: Int[Tensor, " s"], points: int, draw: torch.Generator
 ) -> Float[Tensor, " s"]:
     """Log marginal likelihood a point, of a random part of each task: docs/paper.md, note 11."""
-    mask = deck.mask[tasks]
-    part = random_candidates(mask, min(points, int(mask.sum(1).min())), draw)
-    rows, place = deck.rows[tasks].gather(1, part).unique(return_inverse=True)
-    x = deck.x[rows]
+    batch = padded.part(tasks, points, draw)
+    x = batch.x
     if isinstance(x, SparseRows) and prior.encoder is None:
-        x = x.dense()  # only these rows; a product of all pairs is faster so
-    pool = Pool(place, torch.ones_like(place, dtype=torch.bool))
-    return prior.log_likelihood(prior.points(x, pool), deck.y[tasks].gather(1, part))
+        x = x.dense()  # at most tasks x points rows; a product of all their pairs is faster so
+    return prior.log_likelihood(prior.points(x, batch.pool), batch.y, batch.pool.mask)
 
 
 @torch.no_grad()
-def _validation_loss(prior: Prior, deck: Deck, points: int, seed: int) -> float:
-    prior.eval()
+def _validation_loss(policy: GaussianPolicy, padded: PaddedTasks, seed: int) -> float:
+    policy.prior.eval()
+    settings = policy.settings
     draw = stream(seed, "pretrain validation")  # the same parts every time
-    return -float(likelihood(prior, deck, torch.arange(len(deck)), points, draw).mean())
+    parts = torch.arange(len(padded)).split(settings.pretrain_tasks)
+    return (
+        -torch.cat([likelihood(policy.prior, padded, p, settings.pretrain_points, draw) for p in parts]).mean().item()
+    )

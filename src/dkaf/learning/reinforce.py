@@ -7,9 +7,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dkaf.learning.descent import BestWeights, descend, optimiser_of
-from dkaf.learning.episodes import Deck, gaps, log_probabilities, random_candidates, search
-from dkaf.policies import GaussianPolicy, Policy
+from dkaf.learning.episodes import PaddedTasks, gaps, log_probabilities, random_candidates, search, search_all
+from dkaf.policies import KernelPolicy, Policy
 from dkaf.seeding import stream
+
+NU_CANDIDATES = (0.3, 1.0, 3.0, 10.0, 30.0)
 
 
 def discounted_future(gap: Float[Tensor, "s e t"], gamma: float) -> Float[Tensor, "s e t"]:
@@ -29,51 +31,65 @@ def advantage(G: Float[Tensor, "s e t"], baseline: str) -> Float[Tensor, "s e t"
     return (G - G.mean(dim=1, keepdim=True)) * (E / (E - 1))  # G minus the mean of the E - 1 others
 
 
-def policy_gradient_loss(policy: Policy, deck: Deck, tasks: Tensor, draw: torch.Generator) -> Float[Tensor, ""]:
+def policy_gradient_loss(policy: Policy, train: PaddedTasks, tasks: Tensor, draw: torch.Generator) -> Float[Tensor, ""]:
     """Eq. (Ltilde), averaged over episodes, with a baseline; plus the likelihood term if the settings keep one."""
     settings = policy.settings
     if settings.candidates is None:
-        hand = deck.deal(tasks)
+        batch = train.batch(tasks)
     else:
-        hand = deck.deal_some(tasks, max(settings.candidates, settings.initial + settings.queries), draw)
-    points = policy.points(hand.x, hand.pool)
-    start = random_candidates(hand.pool.mask, settings.initial, draw)
+        batch = train.part(tasks, max(settings.candidates, settings.initial + settings.queries), draw)
+    points = policy.points(batch.x, batch.pool)
+    mask = batch.pool.mask
+    start = random_candidates(mask, settings.initial, draw)
     chosen = search(
         policy,
         points,
-        hand,
+        batch,
         start,
         settings.queries,
         draw,
         episodes=settings.episodes,
         temperature=settings.temperature,
     )
-    G = discounted_future(gaps(hand.y, hand.best, chosen, settings.initial), settings.gamma)
-    log_p = log_probabilities(policy, points, hand, chosen, settings.initial, settings.temperature)
+    G = discounted_future(gaps(batch.y, mask, chosen, settings.initial), settings.gamma)
+    log_p = log_probabilities(policy, points, batch, chosen, settings.initial, settings.temperature)
     loss = (advantage(G, settings.baseline) * log_p).sum(dim=-1).mean()
-    if settings.likelihood_weight and isinstance(policy, GaussianPolicy):
-        size = min(settings.pretrain_points, int(hand.pool.mask.sum(1).min()))
-        part = random_candidates(hand.pool.mask, size, draw)
-        some = policy.kernel_points(points).at(part)
-        loss = loss - settings.likelihood_weight * policy.prior.log_likelihood(some, hand.y.gather(1, part)).mean()
+    if settings.likelihood_weight and isinstance(policy, KernelPolicy):
+        part = random_candidates(mask, min(settings.pretrain_points, mask.shape[1]), draw)
+        likelihood = policy.prior.log_likelihood(points.at(part), batch.y.gather(1, part), mask.gather(1, part))
+        loss = loss - settings.likelihood_weight * likelihood.mean()
     return loss
 
 
-def validation_gap(policy: Policy, deck: Deck, seed: int) -> float:
+def validation_gap(policy: Policy, tasks: PaddedTasks, seed: int) -> float:
     """Mean gap of greedy searches, in units of y; the same starts every time."""
     settings = policy.settings
-    policy.eval()
-    with torch.no_grad():
-        hand = deck.deal(torch.arange(len(deck)).repeat_interleave(settings.validation_starts))
-        draw = stream(seed, "validation")
-        start = random_candidates(hand.pool.mask, settings.initial, draw)
-        points = policy.points(hand.x, hand.pool)
-        chosen = search(policy, points, hand, start, settings.queries, draw)
-        return float(gaps(hand.y, hand.best, chosen, settings.initial).mean() * policy.response_scale)
+    numbers = torch.arange(len(tasks)).repeat_interleave(settings.validation_starts)
+    draw = stream(seed, "validation")
+    start = random_candidates(tasks.mask[numbers], settings.initial, draw)
+    chosen = search_all(policy, tasks, numbers, start, settings.queries, draw).unsqueeze(1)
+    gap = gaps(tasks.y[numbers], tasks.mask[numbers], chosen, settings.initial)
+    return (gap.mean() * policy.response_scale).item()
+
+
+def choose_nu(policy: KernelPolicy, tasks: PaddedTasks, seed: int) -> None:
+    """The nu with the smallest validation gap. Likelihood knows nothing of nu, and DKL and GP deserve a good one."""
+    settings = policy.settings
+    if policy.acquisition == "ei" or int(tasks.mask.sum(1).min()) < settings.initial + settings.queries:
+        return
+    tried = []
+    for log_nu in torch.tensor(NU_CANDIDATES).log():
+        policy.log_nu.data.copy_(log_nu)
+        tried.append((validation_gap(policy, tasks, seed), log_nu))
+    policy.log_nu.data.copy_(min(tried, key=lambda pair: pair[0])[1])
 
 
 def reinforce(
-    policy: Policy, train: Deck, validation: Deck | None, seed: int, report: Callable[[int, float | None], None]
+    policy: Policy,
+    train: PaddedTasks,
+    validation: PaddedTasks | None,
+    seed: int,
+    report: Callable[[int, float | None], None],
 ) -> None:
     """Train by policy gradient; keep the weights that were best on the validation tasks, also if interrupted.
 
@@ -87,7 +103,7 @@ def reinforce(
         for update in range(settings.updates + 1):
             if update > 0:
                 policy.train()
-                tasks = torch.randint(len(train), (settings.starts,), generator=draw)
+                tasks = torch.randint(len(train), (settings.batch,), generator=draw)
                 descend(optimiser, policy_gradient_loss(policy, train, tasks, draw), settings.clip)
             gap = None
             if validation is not None and (update % settings.validate_every == 0 or update == settings.updates):

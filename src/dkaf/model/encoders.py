@@ -3,10 +3,13 @@
 from itertools import pairwise
 from typing import cast
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from dkaf.model.inputs import Rows
+
+ROWS_AT_ONCE = 1024
 
 
 class FeedForward(nn.Module):
@@ -43,8 +46,9 @@ class FeedForward(nn.Module):
 
 
 def encode(encoder: nn.Module, x: Rows) -> Float[Tensor, "r d"]:
-    """Run any encoder; one that does not say it `accepts_sparse` gets just these rows made dense."""
-    if not isinstance(x, Tensor) and not getattr(encoder, "accepts_sparse", False):
-        x = x.dense()
-    z: Tensor = encoder(x)
-    return z
+    """Run any encoder; to one that does not say it `accepts_sparse`, sparse rows come dense, block by block."""
+    if isinstance(x, Tensor) or getattr(encoder, "accepts_sparse", False):
+        z: Tensor = encoder(x)
+        return z
+    blocks = torch.arange(len(x)).split(ROWS_AT_ONCE)
+    return torch.cat([encoder(x[block].dense()) for block in blocks])

@@ -151,5 +151,5 @@ def _moments(matrix: Any) -> tuple[Any, Any]:
         wide = matrix.astype(np.float64)
         mean, deviation = wide.mean(axis=0), wide.std(axis=0)
         shift = mean
-    varies = deviation > 1e-7 * np.abs(mean)
+    varies = deviation > 1e-12 * np.abs(mean)
     return shift, np.where(varies, deviation, np.maximum(np.abs(mean), 1.0))

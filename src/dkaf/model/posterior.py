@@ -16,8 +16,10 @@ import math
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+from dkaf.errors import InputError
 
 
 class Trajectory(NamedTuple):
@@ -60,12 +62,13 @@ def trajectory(
 def _cholesky(K: Float[Tensor, "*batch k k"]) -> Float[Tensor, "*batch k k"]:
     """Where rounding made a matrix indefinite (the noise is far below the kernel), a little more noise mends it."""
     L: Tensor
-    L, failed = torch.linalg.cholesky_ex(K)
-    if not failed.any():
-        return L
-    jitter = 1e-4 * K.detach().diagonal(dim1=-2, dim2=-1).mean(dim=-1, keepdim=True).expand(K.shape[:-1])
-    L = torch.linalg.cholesky(K + torch.diag_embed(jitter))
-    return L
+    for jitter in (1e-5, 1e-4, 1e-2):
+        L, failed = torch.linalg.cholesky_ex(K)
+        if not failed.any():
+            return L
+        more = jitter * K.detach().diagonal(dim1=-2, dim2=-1).mean(dim=-1) * (failed > 0)
+        K = K + more[..., None, None] * torch.eye(K.shape[-1]).to(K)
+    raise InputError("training needs finite kernels, one could not be factored; lower the learning rate")
 
 
 class Beliefs(NamedTuple):
@@ -100,10 +103,20 @@ def condition(
     return Beliefs(mean + v * w, var, torch.cat((V, v.unsqueeze(2)), dim=2))
 
 
-def log_likelihood(m: Float[Tensor, "s n"], K: Float[Tensor, "s n n"], y: Float[Tensor, "s n"]) -> Float[Tensor, " s"]:
-    """Eq. (marginal), one density a task, divided by the points so that tasks of all sizes weigh alike."""
-    density: Tensor = _LogDensity.apply(K, y - m)  # type: ignore[no-untyped-call]
-    return density / y.shape[-1]
+def log_likelihood(
+    m: Float[Tensor, "s n"], K: Float[Tensor, "s n n"], y: Float[Tensor, "s n"], mask: Bool[Tensor, "s n"]
+) -> Float[Tensor, " s"]:
+    """Eq. (marginal), one density a task, divided by the points so that tasks of all sizes weigh alike.
+
+    What the mask leaves out becomes a standard normal variable at 0 that nothing else knows of; its density is a
+    constant that comes off again.
+    """
+    if not mask.all():
+        outside = torch.eye(y.shape[-1], dtype=torch.bool, device=y.device) & ~mask.unsqueeze(-1)
+        K = K.where(mask.unsqueeze(-1) & mask.unsqueeze(-2), 0.0) + outside
+    density: Tensor = _LogDensity.apply(K, (y - m).where(mask, 0.0))  # type: ignore[no-untyped-call]
+    density = density + 0.5 * math.log(2 * math.pi) * (~mask).sum(dim=-1)
+    return density / mask.sum(dim=-1)
 
 
 class _LogDensity(torch.autograd.Function):

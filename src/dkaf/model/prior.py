@@ -56,7 +56,7 @@ class SparseVectors:
     def inner(self, chosen: Int[Tensor, "s m"]) -> Float[Tensor, "s m n"]:
         S, M = chosen.shape
         picked = self.table[self.rows.gather(1, chosen).ravel()].dense()
-        products = (self.table @ picked.T).T.reshape(S, M, -1)
+        products = (self.table @ picked.T).T.reshape(S, M, len(self.table))
         return self.scale * products.gather(2, self.rows.unsqueeze(1).expand(S, M, -1))
 
     def at(self, chosen: Int[Tensor, "s m"]) -> "SparseVectors":
@@ -117,14 +117,15 @@ class Prior(nn.Module):
         """Start the kernel at the scale of the data: amplitude, a tenth of it as noise, the usual squared distance."""
         z = self.represent(x)
         if isinstance(z, SparseRows):
-            centre = torch.from_numpy(z.matrix.mean(axis=0)).to(z.device)
-            spread = float(z.square().mean() - centre.square().sum())
+            centre, square = torch.from_numpy(z.matrix.mean(axis=0)).to(z.device), z.square().mean()
         else:
-            spread = float((z - z.mean(0)).square().sum(1).mean())
+            centre, square = z.mean(0), z.square().sum(1).mean()
+        # E|z - z'|^2 is twice the variance. Below the floor, differences would be of rounding, or of dropout alone.
+        distance = (2 * (square - centre.square().sum())).clamp_min(1e-4 * square).clamp_min(1e-12)
         self.log_amplitude.fill_(response_variance).log_()
         self.log_noise.fill_(0.1 * response_variance).log_()
         self.noise_floor.fill_(NOISE_FLOOR * response_variance)
-        self.log_length.fill_(max(2 * spread, 1e-12)).log_()  # E|z - z'|^2 is twice the variance
+        self.log_length.copy_(distance.log())
 
     def represent(self, x: Rows) -> Rows:
         return x if self.encoder is None else encode(self.encoder, x)
@@ -159,12 +160,13 @@ class Prior(nn.Module):
         var = (self.amplitude + self.noise).expand_as(points.mean)
         return var if points.linear_square is None else var + points.linear_square
 
-    def log_likelihood(self, points: Points, y: Float[Tensor, "s n"]) -> Float[Tensor, " s"]:
+    def log_likelihood(self, points: Points, y: Float[Tensor, "s n"], mask: Bool[Tensor, "s n"]) -> Float[Tensor, " s"]:
+        """Eq. (marginal) of each pool, a point."""
         S, N = y.shape
         everyone = torch.arange(N, device=y.device).expand(S, N)
         eye = torch.eye(N, dtype=torch.bool, device=y.device)
         K = self.covariance(points, everyone).where(~eye, torch.diag_embed(self.variance(points)))
-        return log_likelihood(points.mean, K, y)
+        return log_likelihood(points.mean, K, y, mask)
 
 
 def pick_rows(values: Float[Tensor, "r d"], rows: Int[Tensor, "s n"]) -> Float[Tensor, "s n d"]:

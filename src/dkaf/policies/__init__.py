@@ -11,10 +11,10 @@ from dkaf.errors import InputError
 from dkaf.model.inputs import Inputs
 from dkaf.policies.baselines import DeepSetPolicy, MetaBOPolicy, RandomPolicy
 from dkaf.policies.gaussian import GaussianPolicy, KernelPolicy
-from dkaf.policies.policy import Policy, Training
+from dkaf.policies.policy import Policy, Training, checked_device
 from dkaf.settings import ACQUISITIONS, METHODS, Settings, check_choice
 
-__all__ = ["GaussianPolicy", "KernelPolicy", "Policy", "Training", "build", "load"]
+__all__ = ["GaussianPolicy", "KernelPolicy", "Policy", "Training", "build", "checked_device", "load"]
 
 
 def build(
@@ -36,6 +36,7 @@ def load(
 
     A policy with an encoder of your own needs that module again: the file holds its weights, not its code.
     """
+    device = checked_device(device)
     tensors, description = checkpoint.read(path)
     try:
         settings = Settings(**description["settings"])
@@ -45,7 +46,7 @@ def load(
         check_choice("inputs", description["inputs"], ("counts", "standardise", "raw"))
         n_features = description["n_features"]
         shape = tuple(tensors["inputs.shift"].shape)
-        if not n_features or shape != (n_features,):
+        if type(n_features) is not int or shape != (n_features,) or n_features == 0:
             raise ValueError(f"n_features is {n_features}, inputs.shift is of shape {shape}")
         custom, training = description["encoder"], description["training"]
         log = Training(**training | {"validation": tuple((int(u), float(g)) for u, g in training["validation"])})

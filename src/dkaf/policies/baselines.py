@@ -76,7 +76,7 @@ class DeepSetPolicy(Policy):
     def __init__(self, inputs: Inputs, acquisition: str, settings: Settings) -> None:
         super().__init__(inputs, acquisition, settings)
         width, n = settings.width, inputs.n_features
-        seen = 1 if settings.rl_sees_responses else 0  # PAPER-NOTES 4: as printed it cannot see responses
+        seen = 1 if settings.rl_sees_responses else 0  # docs/paper.md, note 4: as printed it cannot see y
         shape = {"layers": max(settings.layers - 1, 1), "width": width}
         self.element = FeedForward(n + seen, width, **shape)
         self.summary = FeedForward(width, width, **shape)

@@ -31,7 +31,6 @@ class GaussianPolicy(Policy):
     """What all policies share that believe a Gaussian process: how observing moves the beliefs."""
 
     prior: Prior
-    uses_likelihood = True
 
     def begin(self, points: Any, episodes: int, generator: torch.Generator) -> GaussianState:
         kernel_points = self.kernel_points(points)
@@ -45,7 +44,7 @@ class GaussianPolicy(Policy):
         k_ox = self.prior.covariance(self.kernel_points(points), chosen)
         before = state.beliefs.var.gather(2, chosen.unsqueeze(-1)).squeeze(-1)
         beliefs = condition(state.beliefs, self.prior.noise, k_ox, chosen, y)
-        xi = state.xi + before if queried else state.xi  # PAPER-NOTES 3: the variance BEFORE it is observed
+        xi = state.xi + before if queried else state.xi  # note 3: the variance BEFORE it is observed
         return GaussianState(beliefs, torch.maximum(state.best, y), xi)
 
     def kernel_points(self, points: Any) -> Points:
@@ -70,6 +69,8 @@ class KernelPolicy(GaussianPolicy):
                     inputs.n_features, width, layers=settings.layers, width=width, dropout=settings.dropout
                 )
             else:
+                if not isinstance(encoder, nn.Module):
+                    raise InputError(f"an encoder is a torch.nn.Module, {type(encoder).__name__} came; wrap it in one")
                 encoder = copy.deepcopy(encoder)  # the caller's module stays as it was
                 width = _probe(encoder, inputs.n_features)
             self.prior = Prior(
@@ -116,11 +117,14 @@ def before_queries(
 
 def _probe(encoder: nn.Module, n_features: int) -> int:
     """How many values the user's encoder gives for one row."""
+    rule = f"an encoder maps rows x {n_features} to rows x values in single precision"
     encoder.eval()
-    with torch.no_grad():
-        z = encoder(torch.zeros(2, n_features))
-    if z.ndim != 2 or z.shape[0] != 2:
-        raise InputError(
-            f"an encoder maps rows x {n_features} to rows x values, shape {tuple(z.shape)} came for 2 rows"
-        )
+    try:
+        with torch.no_grad():
+            z = encoder(torch.zeros(2, n_features))
+    except RuntimeError as error:
+        raise InputError(f"{rule}, this one failed on 2 rows ({str(error).splitlines()[0]}); mend it") from error
+    if not isinstance(z, Tensor) or z.ndim != 2 or z.shape[0] != 2 or z.dtype != torch.float32:
+        came = f"shape {tuple(z.shape)} and {z.dtype}" if isinstance(z, Tensor) else type(z).__name__
+        raise InputError(f"{rule}, {came} came for 2 rows; mend it")
     return int(z.shape[1])

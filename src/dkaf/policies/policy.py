@@ -20,6 +20,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 import dkaf.checkpoint as checkpoint
+from dkaf.errors import InputError
 from dkaf.model.inputs import Inputs, Rows
 from dkaf.model.prior import Pool
 from dkaf.settings import Settings
@@ -43,15 +44,15 @@ class Training:
     def in_words(self) -> str:
         """What happened, as a sentence.
 
-        >>> Training(updates=310, best_update=210, validation=((0, 8.1), (210, 6.6)), stopped="no luck").in_words()
-        'no luck after 310 updates: validation gap 6.6 (update 210), was 8.1 before end-to-end training'
+        >>> Training(best_update=210, validation=((0, 8.1), (210, 6.6)), stopped="did all 300 updates").in_words()
+        'did all 300 updates; validation gap 6.6 (update 210), was 8.1 before end-to-end training'
         """
         if not self.validation:
             return self.stopped
         gaps = dict(self.validation)
         return (
-            f"{self.stopped} after {self.updates} updates: validation gap {gaps[self.best_update]:.4g} "
-            f"(update {self.best_update}), was {self.validation[0][1]:.4g} before end-to-end training"
+            f"{self.stopped}; validation gap {gaps[self.best_update]:.4g} (update {self.best_update}), "
+            f"was {self.validation[0][1]:.4g} before end-to-end training"
         )
 
 
@@ -60,8 +61,6 @@ class Policy(nn.Module):
 
     method: str
     deterministic = True
-    uses_likelihood = False
-    """Whether there is a Gaussian process whose marginal likelihood can be trained."""
 
     def __init__(self, inputs: Inputs, acquisition: str, settings: Settings) -> None:
         super().__init__()
@@ -116,6 +115,9 @@ class Policy(nn.Module):
         """What the policy gradient trains; nothing for policies that are not trained by it."""
         return []
 
+    def extra_repr(self) -> str:
+        return f"method={self.method}, acquisition={self.acquisition}, n_features={self.n_features}"
+
     def describe(self) -> dict[str, Any]:
         """All that is needed, beside the tensors, to build this policy again."""
         return {
@@ -131,3 +133,15 @@ class Policy(nn.Module):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the policy, whole or not at all, as a safetensors file."""
         checkpoint.write(path, self.state_dict(), self.describe())
+
+
+def checked_device(device: str | torch.device) -> torch.device:
+    """A device that PyTorch can compute on here."""
+    try:
+        torch.zeros(1, device=device).cpu()
+        return torch.device(device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(
+            f"the device is one that PyTorch has here, {str(device)!r} is not ({reason}); try cpu"
+        ) from None

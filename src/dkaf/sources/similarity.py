@@ -12,7 +12,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import nn
 
-from dkaf.errors import InputError
+from dkaf.errors import InputError, whole_number
 from dkaf.model.encoders import FeedForward
 from dkaf.model.inputs import Inputs
 from dkaf.seeding import derive, global_stream, stream
@@ -37,6 +37,7 @@ def similarity_tasks(
     >>> dkaf.similarity_tasks(features, labels, n_tasks=3, pool_size=50)
     TaskSet(3 tasks, pools of 50 to 50 candidates, 64 dense features)
     """
+    n_tasks, pool_size = whole_number("n_tasks", n_tasks), whole_number("pool_size", pool_size)
     if n_tasks < 1 or pool_size < 1:
         raise InputError(f"there is at least 1 task and 1 candidate, n_tasks={n_tasks} and pool_size={pool_size} came")
     checked = TaskSet.from_arrays(features, [], []).features
