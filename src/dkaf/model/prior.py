@@ -69,7 +69,7 @@ class Points:
 
     mean: Float[Tensor, "s n"]
     half: Float[Tensor, "s n"]
-    """-|z|^2 / (2 eta)"""
+    """(log alpha - |z|^2 / eta) / 2, so that two halves and an inner product are the logarithm of a kernel."""
     z: Vectors | SparseVectors
     """Representations, divided by sqrt(eta)."""
     linear: Vectors | None
@@ -134,13 +134,13 @@ class Prior(nn.Module):
         """Encode the rows once; every pool takes its own."""
         z, precision = self.represent(x), (-self.log_length).exp()
         if isinstance(z, SparseRows):
-            half = -0.5 * precision * z.square()[pool.rows]
+            half = 0.5 * (self.log_amplitude - precision * z.square()[pool.rows])
             return Points(torch.zeros_like(half), half, SparseVectors(z, pool.rows, precision), None, None)
         mean = z.new_zeros(len(z)) if self.mean is None else self.mean(z).squeeze(-1)
         linear = None if self.linear is None else self.linear(z)
         z = z - z.mean(dim=0).detach()  # distances do not change, and differences of squares keep their digits
         z = z * precision.sqrt()
-        half = -0.5 * z.square().sum(-1)
+        half = 0.5 * (self.log_amplitude - z.square().sum(-1))
         return Points(
             mean[pool.rows],
             half[pool.rows],
@@ -151,8 +151,8 @@ class Prior(nn.Module):
 
     def covariance(self, points: Points, chosen: Int[Tensor, "s m"]) -> Float[Tensor, "s m n"]:
         """The kernel between chosen candidates and all of their pool, free of noise."""
-        exponent = points.z.inner(chosen) + points.half.unsqueeze(1) + points.half.gather(1, chosen).unsqueeze(2)
-        K = self.amplitude * exponent.clamp_max(0).exp()
+        log_K = points.z.inner(chosen) + points.half.unsqueeze(1) + points.half.gather(1, chosen).unsqueeze(2)
+        K = log_K.clamp_max(self.log_amplitude.item()).exp()  # no distance is below 0, whatever rounding says
         return K if points.linear is None else K + points.linear.inner(chosen)
 
     def variance(self, points: Points) -> Float[Tensor, "s n"]:
