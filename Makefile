@@ -32,7 +32,7 @@ bench: $(READY)
 clean:
 	rm -rf $(VENV) build runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-# torch first and pinned: a range would take the newest build with all of CUDA.
+# torch first and by itself: pip then never weighs another version of it, each some gigabytes to fetch.
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "dkaf needs Python 3.11 or later, this is " + sys.version.split()[0] + "; run make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)

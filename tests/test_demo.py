@@ -80,10 +80,10 @@ def test_curves_put_larger_gaps_higher() -> None:
 
 def test_findings_say_plainly_who_won() -> None:
     good = demo_of({"dkaf": 3.0, "dkl": 4.0, "random": 8.0}).findings()
-    assert good[0].startswith("ours came out below DKL: 3.00 against 4.00, a paired difference of -1.00")
+    assert good[0].startswith("Ours came out below DKL: 3.00 against 4.00, a paired difference of -1.00")
     assert good[1].startswith("DKL came out below Random")
     bad = demo_of({"dkaf": 5.0, "dkl": 4.0, "random": 3.0}).findings()
-    assert bad[0].startswith("ours came out NOT below DKL: 5.00 against 4.00")
+    assert bad[0].startswith("Ours came out NOT below DKL: 5.00 against 4.00")
     assert bad[1].startswith("DKL came out NOT below Random")
 
 
@@ -98,7 +98,7 @@ def tiny_run(out: Path, jobs: int, monkeypatch: pytest.MonkeyPatch) -> Demo:
         monkeypatch.setattr(f"dkaf.experiments.demo.{name}", size)
     shown: list[tuple[str, str]] = []
     demo = run_demo(out, 0, jobs, lambda label, stage, *_: shown.append((label, stage)), **conformance.TINY)
-    assert ("ours", "policy gradient") in shown
+    assert ("Ours", "policy gradient") in shown
     return demo
 
 

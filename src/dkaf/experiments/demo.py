@@ -70,8 +70,8 @@ class Demo:
             clear = "clear" if abs(mean) > 2 * error else "within two standard errors"
             a, b = (self.row(name).result.cumulative_gap for name in (method, other))
             lines.append(
-                f"{NAMES[method]} came out {below} {NAMES[other]}: {a:.2f} against {b:.2f}, "
-                f"a paired difference of {mean:+.2f} +- {error:.2f} ({clear})."
+                f"{NAMES[method]} came out {below} {NAMES[other]}: "
+                f"{a:.2f} against {b:.2f}, a paired difference of {mean:+.2f} +- {error:.2f} ({clear})."
             )
         return lines
 
@@ -93,7 +93,7 @@ class Demo:
         }
 
 
-NAMES = {"dkaf": "ours", "dkl": "DKL", "gp": "GP", "rl": "RL", "metabo": "MetaBO", "random": "Random"}
+NAMES = {"dkaf": "Ours", "dkl": "DKL", "gp": "GP", "rl": "RL", "metabo": "MetaBO", "random": "Random"}
 
 
 def run_demo(out: Path, seed: int, jobs: int | None, show: Show, **settings: Any) -> Demo:

@@ -34,7 +34,7 @@ SHOWN = ("dkaf", "dkl", "random")
 def terminal_report(demo: Demo) -> None:
     """The table, the curves, and what was found."""
     console = Console()
-    table = Table(title=f"{TEST} unseen tasks, {STARTS} searches each, 10 queries a search; lower is better")
+    table = Table(title=f"{TEST} unseen tasks, {STARTS} searches each; lower is better")
     for column in ("method", "cumulative gap", "standard error", "training seconds"):
         table.add_column(column, justify="left" if column == "method" else "right", no_wrap=True)
     for row in demo.rows:
