@@ -73,7 +73,7 @@ class Points:
     z: Vectors | SparseVectors
     """Representations, divided by sqrt(eta)."""
     linear: Vectors | None
-    linear_square: Float[Tensor, "s n"] | None
+    """phi, the features of the linear part."""
 
     def at(self, chosen: Int[Tensor, "s m"]) -> "Points":
         """Only the chosen candidates of each pool."""
@@ -82,7 +82,6 @@ class Points:
             self.half.gather(1, chosen),
             self.z.at(chosen),
             None if self.linear is None else self.linear.at(chosen),
-            None if self.linear_square is None else self.linear_square.gather(1, chosen),
         )
 
 
@@ -135,9 +134,9 @@ class Prior(nn.Module):
         z, precision = self.represent(x), (-self.log_length).exp()
         if isinstance(z, SparseRows):
             half = 0.5 * (self.log_amplitude - precision * z.square()[pool.rows])
-            return Points(torch.zeros_like(half), half, SparseVectors(z, pool.rows, precision), None, None)
+            return Points(torch.zeros_like(half), half, SparseVectors(z, pool.rows, precision), None)
         mean = z.new_zeros(len(z)) if self.mean is None else self.mean(z).squeeze(-1)
-        linear = None if self.linear is None else self.linear(z)
+        linear = None if self.linear is None else Vectors.of(self.linear(z), pool.rows)
         z = z - z.mean(dim=0).detach()  # distances do not change, and differences of squares keep their digits
         z = z * precision.sqrt()
         half = 0.5 * (self.log_amplitude - z.square().sum(-1))
@@ -145,8 +144,7 @@ class Prior(nn.Module):
             mean[pool.rows],
             half[pool.rows],
             Vectors.of(z, pool.rows),
-            None if linear is None else Vectors.of(linear, pool.rows),
-            None if linear is None else linear.square().sum(-1)[pool.rows],
+            linear,
         )
 
     def covariance(self, points: Points, chosen: Int[Tensor, "s m"]) -> Float[Tensor, "s m n"]:
@@ -158,7 +156,7 @@ class Prior(nn.Module):
     def variance(self, points: Points) -> Float[Tensor, "s n"]:
         """Prior variance of a noisy response, k(x, x) + beta."""
         var = (self.amplitude + self.noise).expand_as(points.mean)
-        return var if points.linear_square is None else var + points.linear_square
+        return var if points.linear is None else var + points.linear.pooled.square().sum(-1)
 
     def log_likelihood(self, points: Points, y: Float[Tensor, "s n"], mask: Bool[Tensor, "s n"]) -> Float[Tensor, " s"]:
         """Eq. (marginal) of each pool, a point."""

@@ -151,3 +151,10 @@ class RandomPolicy(Policy):
 
     def scores(self, points: Pool, state: RandomState) -> Float[Tensor, "s e n"]:
         return state.order
+
+    def episode_scores(
+        self, points: Pool, chosen: Int[Tensor, "s e k"], y: Float[Tensor, "s e k"], initial: int
+    ) -> Float[Tensor, "s e t n"]:
+        """Before the lots are drawn all candidates are alike."""
+        S, E, k = chosen.shape
+        return y.new_zeros(S, E, k - initial, points.rows.shape[1])

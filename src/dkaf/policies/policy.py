@@ -13,6 +13,7 @@ Shapes: S starts (pools) in a batch, E episodes a start, N candidates, T queries
 
 import dataclasses
 import os
+from abc import ABC, abstractmethod
 from typing import Any
 
 import torch
@@ -56,7 +57,7 @@ class Training:
         )
 
 
-class Policy(nn.Module):
+class Policy(nn.Module, ABC):
     """A way to search, trained or not. Use `dkaf.fit` to make one and `dkaf.load` to read one."""
 
     method: str
@@ -90,26 +91,29 @@ class Policy(nn.Module):
         """Responses in the units that the model works in."""
         return ((y - self.response_shift) / self.response_scale).to(self.dtype)
 
+    @abstractmethod
     def points(self, x: Rows, pool: Pool) -> Any:
-        raise NotImplementedError
+        """What the other methods need to know of the pools' candidates."""
 
+    @abstractmethod
     def begin(self, points: Any, episodes: int, generator: torch.Generator) -> Any:
-        raise NotImplementedError
+        """The state before anything was observed; a policy that draws lots takes them from the generator."""
 
+    @abstractmethod
     def observe(
         self, points: Any, state: Any, chosen: Int[Tensor, "s e"], y: Float[Tensor, "s e"], *, queried: bool
     ) -> Any:
-        """`queried` is false for the points that were there before the first query."""
-        raise NotImplementedError
+        """The next state; `queried` is false for the points that were there before the first query."""
 
+    @abstractmethod
     def scores(self, points: Any, state: Any) -> Float[Tensor, "s e n"]:
-        raise NotImplementedError
+        """What each candidate deserves now."""
 
+    @abstractmethod
     def episode_scores(
         self, points: Any, chosen: Int[Tensor, "s e k"], y: Float[Tensor, "s e k"], initial: int
     ) -> Float[Tensor, "s e t n"]:
         """The scores before each of the k - initial queries, given all that was observed, in order."""
-        raise NotImplementedError
 
     def trained_by_gradient(self) -> list[nn.Parameter]:
         """What the policy gradient trains; nothing for policies that are not trained by it."""
