@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -25,7 +26,11 @@ def build(
         raise InputError(f"encoder= is for the methods dkaf and dkl, {method} has none; leave it out")
     if method in ("dkaf", "dkl", "gp"):
         return KernelPolicy(inputs, acquisition, settings, method, encoder)
-    others = {"metabo": MetaBOPolicy, "rl": DeepSetPolicy, "random": RandomPolicy}
+    others: dict[str, Callable[[Inputs, str, Settings], Policy]] = {
+        "metabo": MetaBOPolicy,
+        "rl": DeepSetPolicy,
+        "random": RandomPolicy,
+    }
     return others[method](inputs, acquisition, settings)
 
 
