@@ -75,7 +75,7 @@ def fit(
         if policy.trained_by_gradient():
             for tasks in (train, validation or train):
                 check_budget(tasks, settings.queries, settings.initial)
-        log = _Log(settings, bool(policy.trained_by_gradient()), progress)
+        log = _Log(policy, progress)
         try:
             padded = PaddedTasks.of(policy, train), None if validation is None else PaddedTasks.of(policy, validation)
             if isinstance(policy, GaussianPolicy) and settings.pretrain_updates:
@@ -116,11 +116,10 @@ def _untrained(
 class _Log:
     """What happened so far, gathered from the stages' reports."""
 
-    def __init__(
-        self, settings: Settings, trained_by_gradient: bool, progress: Callable[[Progress], None] | None
-    ) -> None:
-        self.settings = settings
-        self.trained_by_gradient = trained_by_gradient
+    def __init__(self, policy: Policy, progress: Callable[[Progress], None] | None) -> None:
+        self.settings = policy.settings
+        self.trained_by_gradient = bool(policy.trained_by_gradient())
+        self.nothing_to_train = next(policy.parameters(), None) is None
         self.progress = progress
         self.began = time.perf_counter()
         self.seconds: dict[str, float] = {}
@@ -148,8 +147,12 @@ class _Log:
 
     def training(self) -> Training:
         settings = self.settings
-        if not self.trained_by_gradient:
-            stopped = f"did {self.pretrain_updates} updates by likelihood"
+        if self.nothing_to_train:
+            stopped = "there is nothing to train"
+        elif not self.trained_by_gradient and self.pretrain_updates < settings.pretrain_updates:
+            stopped = f"did {self.pretrain_updates} updates by likelihood, which then got no better on validation tasks"
+        elif not self.trained_by_gradient:
+            stopped = f"did all {self.pretrain_updates} updates by likelihood"
         elif self.updates < settings.updates:
             stopped = f"no better validation gap for {settings.patience} updates"
         else:
