@@ -1,3 +1,5 @@
+from concurrent.futures import ThreadPoolExecutor
+
 import conformance
 import numpy as np
 import pytest
@@ -246,3 +248,22 @@ def test_settings_of_ones_own_are_a_recipe() -> None:
     own = dkaf.recipe("paper", **conformance.TINY, queries=3)
     policy = dkaf.fit(tasks, tasks, recipe=own, updates=1)
     assert policy.settings == own.override(updates=1)
+
+
+def test_fits_in_threads_are_those_of_fits_alone() -> None:
+    tasks = conformance.small_tasks(sizes=(20, 20))
+
+    def weights(seed: int) -> list[list[float]]:
+        policy = dkaf.fit(tasks, tasks, seed=seed, **conformance.TINY | {"dropout": 0.3}, queries=3)
+        return [tensor.flatten().tolist() for tensor in policy.state_dict().values()]
+
+    alone = [weights(seed) for seed in (0, 1)]
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(weights, (0, 1))) == alone
+
+
+def test_a_small_validation_pool_does_not_keep_nu_from_being_chosen() -> None:
+    tasks = conformance.small_tasks(sizes=(20, 20, 2))
+    large = tasks.subset([0, 1])
+    both, only = (dkaf.fit(large, v, "gp", "ucb", pretrain_updates=0, queries=3) for v in (tasks, large))
+    assert both.log_nu == only.log_nu

@@ -86,3 +86,20 @@ def test_features_that_the_scaling_cannot_take_are_refused() -> None:
         Inputs.fitted(COUNTS, EVERY, "raw")(COUNTS * 1e300, EVERY)
     with pytest.raises(ValueError, match="trained on 8 features, 5 came"):
         Inputs.fitted(COUNTS, EVERY, "raw")(COUNTS[:, :5], EVERY)
+
+
+def test_sparse_features_for_a_policy_of_dense_ones_are_refused_where_they_would_be_scaled_otherwise() -> None:
+    inputs = Inputs.fitted(COUNTS + 0.5, EVERY, "standardise")
+    with pytest.raises(ValueError, match="trained on dense features, sparse ones came"):
+        inputs(sp.csr_array(COUNTS + 0.5), EVERY)
+
+
+def test_features_too_large_for_a_variance_are_refused() -> None:
+    with pytest.raises(ValueError, match="column 0 is too large"):
+        Inputs.fitted((COUNTS + 0.5) * 1e300, EVERY, "standardise")
+
+
+def test_no_block_of_rows_is_left_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dkaf.model.encoders.ROWS_AT_ONCE", 29)
+    rows = SparseRows(sp.csr_array(COUNTS.astype(np.float32)), torch.device("cpu"))
+    assert encode(torch.nn.Sequential(torch.nn.Linear(8, 2), torch.nn.BatchNorm1d(2)), rows).shape == (30, 2)

@@ -33,7 +33,8 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any
         open(path, "rb").close()  # so that a missing file is named by the system's own words
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is not a dict
+            # Copies: tensors inside the file's memory are not aligned, and would round otherwise than trained ones.
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - it is not a dict
         description = json.loads(metadata.get("dkaf", "null"))
     except OSError as error:
         raise InputError(f"policy file {path} cannot be read: {error.strerror or error}") from error

@@ -178,10 +178,13 @@ def _train(options: argparse.Namespace) -> None:
 def _training_tasks(options: argparse.Namespace) -> "tuple[dkaf.TaskSet, dkaf.TaskSet | None]":
     tasks = dkaf.TaskSet.load(options.tasks)
     if options.validation is not None:
-        return tasks, dkaf.TaskSet.load(options.validation)
+        validation = dkaf.TaskSet.load(options.validation)
+        if len(validation) == 0:
+            raise InputError(f"--validation has at least one task, {options.validation} has none; use --hold-out 0")
+        return tasks, validation
     held_out = len(tasks) // 6 if options.hold_out is None else options.hold_out
-    if not 0 <= held_out <= len(tasks):
-        raise InputError(f"--hold-out is between 0 and the number of tasks, {len(tasks)}; {held_out} came")
+    if not 0 <= held_out <= max(len(tasks) - 1, 0):
+        raise InputError(f"--hold-out leaves at least one of the {len(tasks)} tasks, {held_out} came; lower it")
     train, validation = tasks.split(len(tasks) - held_out, held_out)
     return train, validation
 

@@ -14,7 +14,7 @@ from dkaf.errors import InputError
 @contextlib.contextmanager
 def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open `path` for writing; it appears under its name only when the block ends without an error."""
-    path = Path(path)
+    path = Path(os.path.realpath(path))  # a link stays, and what it points at is replaced
     check_writable(path)
     try:
         handle, beside = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import threading
 from collections.abc import Iterator
 
 import torch
@@ -20,6 +21,9 @@ def stream(seed: int, *purpose: str | int) -> torch.Generator:
     return torch.Generator().manual_seed(derive(seed, *purpose))
 
 
+_one_at_a_time = threading.RLock()  # the global generators belong to all threads
+
+
 @contextlib.contextmanager
 def global_stream(seed: int, *purpose: str | int) -> Iterator[None]:
     """Seed PyTorch's global generators for a block and put them back after it.
@@ -27,6 +31,6 @@ def global_stream(seed: int, *purpose: str | int) -> Iterator[None]:
     Initial weights and dropout, the user's own modules included, draw from the global generators and take no other.
     """
     devices = list(range(torch.cuda.device_count()))
-    with torch.random.fork_rng(devices=devices):
+    with _one_at_a_time, torch.random.fork_rng(devices=devices):
         torch.manual_seed(derive(seed, *purpose))
         yield

@@ -186,5 +186,5 @@ def check_budget(tasks: TaskSet, queries: int, initial: int) -> None:
         if size < queries + initial:
             raise InputError(
                 f"pool {number} has {size} candidates, {queries} queries after {initial} starting points do not fit; "
-                "lower queries or leave the task out"
+                "lower them or leave the task out"
             )

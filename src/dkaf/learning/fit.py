@@ -70,7 +70,7 @@ def fit(
         raise InputError("training needs at least one task, none came; pass finished searches")
     if validation is not None and len(validation) == 0:
         validation = None
-    with global_stream(seed, "weights and dropout"):
+    with global_stream(seed, "weights and dropout"), torch.enable_grad():
         policy = _untrained(train, method, acquisition, settings, seed, encoder).to(device)
         if policy.trained_by_gradient():
             for tasks in (train, validation or train):
@@ -80,8 +80,10 @@ def fit(
             padded = PaddedTasks.of(policy, train), None if validation is None else PaddedTasks.of(policy, validation)
             if isinstance(policy, GaussianPolicy) and settings.pretrain_updates:
                 pretrain(policy, *padded, seed, log.likelihood)
-            if isinstance(policy, KernelPolicy) and settings.learned_nu and padded[1] is not None:
-                choose_nu(policy, padded[1], seed)
+            if isinstance(policy, KernelPolicy) and settings.learned_nu and validation is not None:
+                large = np.flatnonzero(validation.sizes >= settings.initial + settings.queries)
+                if len(large):
+                    choose_nu(policy, PaddedTasks.of(policy, validation.subset(large.tolist())), seed)
             log.next_stage("likelihood")
             if policy.trained_by_gradient() and settings.updates:
                 reinforce(policy, *padded, seed, log.policy_gradient)

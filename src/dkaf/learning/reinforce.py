@@ -74,8 +74,7 @@ def validation_gap(policy: Policy, tasks: PaddedTasks, seed: int) -> float:
 
 def choose_nu(policy: KernelPolicy, tasks: PaddedTasks, seed: int) -> None:
     """The nu with the smallest validation gap. Likelihood knows nothing of nu, and DKL and GP deserve a good one."""
-    settings = policy.settings
-    if policy.acquisition == "ei" or int(tasks.mask.sum(1).min()) < settings.initial + settings.queries:
+    if policy.acquisition == "ei":
         return
     tried = []
     for log_nu in torch.tensor(NU_CANDIDATES).log():

@@ -1,5 +1,6 @@
 """Networks from features to representations."""
 
+import math
 from itertools import pairwise
 from typing import cast
 
@@ -50,5 +51,5 @@ def encode(encoder: nn.Module, x: Rows) -> Float[Tensor, "r d"]:
     if isinstance(x, Tensor) or getattr(encoder, "accepts_sparse", False):
         z: Tensor = encoder(x)
         return z
-    blocks = torch.arange(len(x)).split(ROWS_AT_ONCE)
+    blocks = torch.arange(len(x)).tensor_split(max(1, math.ceil(len(x) / ROWS_AT_ONCE)))  # of like sizes
     return torch.cat([encoder(x[block].dense()) for block in blocks])

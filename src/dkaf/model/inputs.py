@@ -117,6 +117,8 @@ class Inputs(nn.Module):
                 "pass the columns it was trained on"
             )
         matrix: Any = features[rows].astype(np.float64)
+        if sp.issparse(matrix) and self.shift.any():
+            raise InputError("the policy was trained on dense features, sparse ones came; pass features.toarray()")
         if not sp.issparse(matrix):
             return torch.from_numpy(self._scaled(matrix, slice(None))).to(self.shift.device)
         values = self._scaled(matrix.data, matrix.indices)
@@ -140,6 +142,7 @@ class Inputs(nn.Module):
         return single
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def _moments(matrix: Any) -> tuple[Any, Any]:
     """Mean and deviation of each column; columns that (but for rounding) do not vary are left in their scale."""
     if sp.issparse(matrix):
@@ -151,5 +154,8 @@ def _moments(matrix: Any) -> tuple[Any, Any]:
         wide = matrix.astype(np.float64)
         mean, deviation = wide.mean(axis=0), wide.std(axis=0)
         shift = mean
+    if not np.isfinite(deviation).all():
+        column = int(np.argmin(np.isfinite(deviation)))
+        raise InputError(f"features have a finite variance, column {column} is too large for one; rescale it")
     varies = deviation > 1e-12 * np.abs(mean)
     return shift, np.where(varies, deviation, np.maximum(np.abs(mean), 1.0))

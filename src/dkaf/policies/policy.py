@@ -142,9 +142,10 @@ class Policy(nn.Module, ABC):
 def checked_device(device: str | torch.device) -> torch.device:
     """A device that PyTorch can compute on here."""
     try:
-        torch.zeros(1, device=device).cpu()
-        return torch.device(device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        checked = torch.device(device)
+        torch.zeros(1, device=checked).cpu()
+        return checked
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(
             f"the device is one that PyTorch has here, {str(device)!r} is not ({reason}); try cpu"
