@@ -120,7 +120,8 @@ class Inputs(nn.Module):
         if sp.issparse(matrix) and self.shift.any():
             raise InputError("the policy was trained on dense features, sparse ones came; pass features.toarray()")
         if not sp.issparse(matrix):
-            return torch.from_numpy(self._scaled(matrix, slice(None))).to(self.shift.device)
+            # A copy, since products round by how their memory is aligned, and NumPy aligns as it happens to.
+            return torch.tensor(self._scaled(matrix, slice(None)), device=self.shift.device)
         values = self._scaled(matrix.data, matrix.indices)
         return SparseRows(sp.csr_array((values, matrix.indices, matrix.indptr), shape=matrix.shape), self.shift.device)
 
