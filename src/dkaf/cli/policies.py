@@ -1,67 +1,24 @@
-"""The command line: parse, call one library function, print. PyTorch is imported only when a command needs it."""
+"""`dkaf train` and `dkaf evaluate`."""
 
 import argparse
 import dataclasses
-import json
 import os
-import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import dkaf
+from dkaf.cli.output import print_json
 from dkaf.errors import InputError, Interrupted
 from dkaf.settings import ACQUISITIONS, METHODS, RECIPES, Settings
 
 if TYPE_CHECKING:
     from dkaf.policies import Policy
 
-BAD_INPUT, INTERRUPTED = 2, 130
 
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit code."""
-    options = _parser().parse_args(arguments)
-    try:
-        options.command(options)
-        sys.stdout.flush()  # here, so that a reader that has gone is noticed here
-    except InputError as error:
-        print(f"dkaf: {error}", file=sys.stderr)
-        return BAD_INPUT
-    except Interrupted:
-        return INTERRUPTED
-    except KeyboardInterrupt:
-        print("dkaf: interrupted", file=sys.stderr)
-        return INTERRUPTED
-    except BrokenPipeError:  # the reader of our output has gone, as with `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    return 0
-
-
-def entry() -> None:
-    """The `dkaf` command."""
-    sys.exit(main())
-
-
-class _Parser(argparse.ArgumentParser):
-    """One sentence for a wrong call, as for any other bad input."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(allow_abbrev=False, **options)
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(BAD_INPUT, f"dkaf: {message}; see {self.prog} --help\n")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="dkaf", description=dkaf.__doc__)
-    parser.add_argument("--version", action="version", version=f"dkaf {dkaf.__version__}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+def add_commands(commands: Any) -> None:
+    """Add them to the parser's commands."""
     _add_train(commands)
     _add_evaluate(commands)
-    _add_demo(commands)
-    return parser
 
 
 def _add_train(commands: Any) -> None:
@@ -108,20 +65,6 @@ def _add_evaluate(commands: Any) -> None:
     parser.add_argument("--starts", type=int, default=1, help="searches of each task (%(default)s)")
     _add_common(parser)
     parser.set_defaults(command=_evaluate)
-
-
-def _add_demo(commands: Any) -> None:
-    parser = commands.add_parser(
-        "demo",
-        help="see every method search handwritten digits, in a few minutes",
-        description="Train every method on similarity tasks from handwritten digits, search 50 unseen tasks with each, "
-        "and show what came out, here and as a page.",
-    )
-    parser.add_argument("--out", metavar="FOLDER", default="runs/demo", help="where the report goes (%(default)s)")
-    parser.add_argument("--jobs", type=int, metavar="N", help="methods trained at once (one a core)")
-    parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same numbers (%(default)s)")
-    parser.add_argument("--json", action="store_true", help="print the results as JSON")
-    parser.set_defaults(command=_demo)
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
@@ -192,7 +135,7 @@ def _training_tasks(options: argparse.Namespace) -> "tuple[dkaf.TaskSet, dkaf.Ta
 def _print_training(options: argparse.Namespace, policy: "Policy") -> None:
     log = policy.training_log
     if options.json:
-        _print_json({"policy": options.output, "method": policy.method, "training": dataclasses.asdict(log)})
+        print_json({"policy": options.output, "method": policy.method, "training": dataclasses.asdict(log)})
         return
     print(f"{options.output}: {policy.method}, trained in {sum(log.seconds.values()):.1f} s; {log.in_words()}")
 
@@ -204,7 +147,7 @@ def _evaluate(options: argparse.Namespace) -> None:
     result = dkaf.evaluate(policy, tasks, options.queries, options.initial, options.starts, options.seed)
     after_each = result.gaps.mean(axis=0).tolist()
     if options.json:
-        _print_json(
+        print_json(
             {
                 "policy": options.policy,
                 "method": policy.method,
@@ -225,37 +168,9 @@ def _evaluate(options: argparse.Namespace) -> None:
     print("gap             " + " ".join(f"{gap:>7.4g}" for gap in after_each))
 
 
-def _demo(options: argparse.Namespace) -> None:
-    from dkaf.console import Bars
-    from dkaf.experiments.demo import run_demo
-    from dkaf.experiments.report import terminal_report, write_report
-
-    with Bars() as bars:
-        demo = run_demo(Path(options.out), options.seed, options.jobs, bars.advance)
-    page = write_report(demo, Path(options.out))
-    if options.json:
-        _print_json(demo.as_json() | {"report": str(page)})
-    else:
-        terminal_report(demo)
-        print(f"the same with figures: {page}")
-
-
 def _use(options: argparse.Namespace) -> None:
     import torch
 
     if options.threads < 1:
         raise InputError(f"--threads is at least 1, {options.threads} came")
     torch.set_num_threads(options.threads)
-
-
-def _print_json(value: dict[str, Any]) -> None:
-    """Strict JSON: a number that is none, such as the start gap without starting points, is null."""
-    print(json.dumps(_without_nan(value), indent=2, allow_nan=False))
-
-
-def _without_nan(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_nan(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_without_nan(item) for item in value]
-    return None if isinstance(value, float) and value != value else value

@@ -1,0 +1,129 @@
+"""Rows: what an experiment leaves. One a cell, appended to a file and never edited; all else is a function of them."""
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dkaf.errors import InputError
+from dkaf.tasks import FloatArray
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Cell:
+    """One square of the grid: a method, trained and measured once."""
+
+    dataset: str
+    recipe: str
+    size: int
+    """Training tasks."""
+    run: int
+    method: str
+    acquisition: str
+    """mi, ei or ucb; empty for methods that have none."""
+
+    def __str__(self) -> str:
+        name = f"{self.method}-{self.acquisition}" if self.acquisition else self.method
+        return f"{self.dataset} {self.recipe} {self.size} tasks, run {self.run}, {name}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """What came of a cell. A failed one has an error and no gaps."""
+
+    dataset: str
+    recipe: str
+    size: int
+    run: int
+    method: str
+    acquisition: str
+    seed: int
+    """Of the tasks, the starts and the training."""
+    gaps: list[list[float]] = dataclasses.field(default_factory=list)
+    """Of each test task after each query, in units of y."""
+    start_gaps: list[float] = dataclasses.field(default_factory=list)
+    """Of each test task before the first query."""
+    seconds: dict[str, float] = dataclasses.field(default_factory=dict)
+    """Of each stage: `likelihood` and `policy gradient` are the training, `search` all test tasks."""
+    pretrain_updates: int = 0
+    updates: int = 0
+    best_update: int = 0
+    validation: list[list[float]] = dataclasses.field(default_factory=list)
+    """(update, gap on the validation tasks) of each validation."""
+    stopped: str = ""
+    versions: dict[str, str] = dataclasses.field(default_factory=dict)
+    commit: str | None = None
+    machine: str = ""
+    error: str | None = None
+
+    @property
+    def cell(self) -> Cell:
+        return Cell(self.dataset, self.recipe, self.size, self.run, self.method, self.acquisition)
+
+    @property
+    def task_gaps(self) -> FloatArray:
+        """The average cumulative gap of each test task."""
+        return np.asarray(self.gaps).mean(axis=1)
+
+    @property
+    def training_seconds(self) -> float:
+        return sum(seconds for stage, seconds in self.seconds.items() if stage != "search")
+
+    def without_timings(self) -> dict[str, Any]:
+        """All that is the same whichever machine made the row."""
+        return {k: v for k, v in dataclasses.asdict(self).items() if k not in ("seconds", "machine")}
+
+
+class RowFile:
+    """Rows on disk, one JSON object a line. Only one process appends."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def append(self, rows: Iterable[Row]) -> None:
+        """On disk when the call returns. A line that a killed process left half-written is cut off first."""
+        text = "".join(json.dumps(dataclasses.asdict(row), allow_nan=False) + "\n" for row in rows)
+        try:
+            with open(self.path, "ab+") as file:
+                file.truncate(self._whole_bytes())
+                file.write(text.encode())
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise InputError(f"rows cannot be appended to {self.path}: {error.strerror}; make room") from error
+
+    def _whole_bytes(self) -> int:
+        """The file up to the end of its last whole line."""
+        with open(self.path, "rb") as file:
+            size = end = file.seek(0, os.SEEK_END)
+            while end > 0:
+                begin = max(0, end - 65536)
+                file.seek(begin)
+                newline = file.read(end - begin).rfind(b"\n")
+                if newline >= 0:
+                    return begin + newline + 1
+                end = begin
+            return 0 if size else size
+
+    def read(self) -> dict[Cell, Row]:
+        """The newest row of each cell, in the order of cells."""
+        return dict(sorted((row.cell, row) for row in self._lines()))
+
+    def _lines(self) -> Iterator[Row]:
+        if not self.path.exists():
+            return
+        try:
+            text = self.path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"the rows in {self.path} cannot be read: {error}; restore the file") from error
+        for number, line in enumerate(text.splitlines(keepends=True), 1):
+            if not line.endswith("\n"):
+                return  # half-written when its process was killed; its cell is run again
+            try:
+                yield Row(**json.loads(line))
+            except (ValueError, TypeError) as error:
+                raise InputError(f"line {number} of {self.path} is no row ({error}); restore the file") from error
