@@ -267,3 +267,26 @@ def test_a_small_validation_pool_does_not_keep_nu_from_being_chosen() -> None:
     large = tasks.subset([0, 1])
     both, only = (dkaf.fit(large, v, "gp", "ucb", pretrain_updates=0, queries=3) for v in (tasks, large))
     assert both.log_nu == only.log_nu
+
+
+@pytest.mark.parametrize(("method", "source"), [("dkaf", "dkl"), ("dkl", "dkl"), ("gp", "gp"), ("metabo", "gp")])
+@pytest.mark.parametrize("acquisition", ["mi", "ei"])
+def test_a_shared_pretraining_changes_nothing(method: str, source: str, acquisition: str) -> None:
+    train, validation = conformance.small_tasks().split(2, 2)
+    few = {"pretrain_updates": 5, "updates": 3, "queries": 3, "dropout": 0.5, "validate_every": 1}
+    alone = dkaf.fit(train, validation, method, acquisition, **few)
+    kernel = dkaf.fit(train, validation, source, "ucb", **few)
+    shared = dkaf.fit(train, validation, method, acquisition, pretrained=kernel, **few)
+    assert shared.training_log == alone.training_log
+    for name, tensor in alone.state_dict().items():
+        torch.testing.assert_close(shared.state_dict()[name], tensor, rtol=0, atol=0)
+    assert shared.training_log.seconds["likelihood"] >= kernel.training_log.seconds["likelihood"]
+
+
+def test_a_pretrained_kernel_of_another_form_is_refused() -> None:
+    tasks = conformance.small_tasks()
+    kernel = dkaf.fit(tasks, method="dkl", pretrain_updates=1)
+    with pytest.raises(dkaf.InputError, match="has the form of the new policy's"):
+        dkaf.fit(tasks, method="gp", pretrained=kernel)
+    with pytest.raises(dkaf.InputError, match="for methods with a kernel"):
+        dkaf.fit(tasks, method="random", pretrained=kernel)

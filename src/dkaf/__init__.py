@@ -12,11 +12,14 @@ if TYPE_CHECKING:
     from dkaf.policies import Policy, load
     from dkaf.settings import Settings, recipe
     from dkaf.sources.builtin import digits_tasks
+    from dkaf.sources.corpora import load_corpus
+    from dkaf.sources.corpus import Corpus
     from dkaf.sources.similarity import similarity_tasks
     from dkaf.tasks import TaskSet
 
 # Where each public name lives. Imported at first use, so that the command line answers before PyTorch is there.
 _HOMES = {
+    "Corpus": "dkaf.sources.corpus",
     "InputError": "dkaf.errors",
     "Interrupted": "dkaf.errors",
     "Policy": "dkaf.policies",
@@ -28,11 +31,13 @@ _HOMES = {
     "evaluate": "dkaf.evaluation",
     "fit": "dkaf.learning.fit",
     "load": "dkaf.policies",
+    "load_corpus": "dkaf.sources.corpora",
     "recipe": "dkaf.settings",
     "similarity_tasks": "dkaf.sources.similarity",
 }
 
 __all__ = [
+    "Corpus",
     "InputError",
     "Interrupted",
     "Policy",
@@ -44,6 +49,7 @@ __all__ = [
     "evaluate",
     "fit",
     "load",
+    "load_corpus",
     "recipe",
     "similarity_tasks",
 ]

@@ -68,7 +68,7 @@ def evaluate(
         raise InputError(f"a task is searched from at least 1 start, {starts} came")
     check_budget(tasks, queries, initial)
     numbers = np.repeat(np.arange(len(tasks)), starts)
-    start = _starting_points(tasks, initial, starts, seed)
+    start = starting_points(tasks, initial, starts, seed)
     was_training = policy.training
     try:
         chosen = search_all(
@@ -81,15 +81,20 @@ def evaluate(
         )
     finally:
         policy.train(was_training)
-    picks = chosen.cpu().numpy()
-    found = np.array([tasks.responses[task][row] for task, row in zip(numbers, picks, strict=True)])
+    return result_of(tasks, chosen.cpu().numpy(), initial, starts)
+
+
+def result_of(tasks: TaskSet, chosen: IntArray, initial: int, starts: int = 1) -> Result:
+    """What searches found, given the candidates they observed, starting points first."""
+    numbers = np.repeat(np.arange(len(tasks)), starts)
+    found = np.array([tasks.responses[task][row] for task, row in zip(numbers, chosen, strict=True)])
     best = np.array([tasks.responses[task].max() for task in numbers])
     gaps = best[:, None] - np.maximum.accumulate(found, axis=1)
     start_gaps = gaps[:, initial - 1] if initial else np.full(len(gaps), np.nan)
-    return Result(gaps[:, initial:], start_gaps, picks, starts)
+    return Result(gaps[:, initial:], start_gaps, chosen, starts)
 
 
-def _starting_points(tasks: TaskSet, initial: int, starts: int, seed: int) -> IntArray:
+def starting_points(tasks: TaskSet, initial: int, starts: int, seed: int) -> IntArray:
     """Starting points of every search, from a stream of its own for each task's number."""
     rows = []
     for number, size in enumerate(tasks.sizes):

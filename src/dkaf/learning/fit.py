@@ -42,6 +42,7 @@ def fit(
     seed: int = 0,
     *,
     encoder: nn.Module | None = None,
+    pretrained: Policy | None = None,
     device: str | torch.device = "cpu",
     progress: Callable[[Progress], None] | None = None,
     **overrides: Any,
@@ -51,6 +52,8 @@ def fit(
     `validation` tasks say when to stop; without them every update is done. `method` is dkaf, dkl, gp, rl, metabo or
     random, `acquisition` mi, ei or ucb (for the first three), `recipe` default, paper or settings of your own, any
     field of which a keyword overrides. `encoder` is a module of yours, rows x D to rows x d; it is copied, not changed.
+    `pretrained` is a policy with the same kernel, such as DKL's for dkaf or GP's for metabo: training by likelihood
+    is not done again, and what follows is the same as if it had been.
     Ctrl-C raises `Interrupted`, which carries the best policy so far.
 
     >>> import dkaf
@@ -70,23 +73,29 @@ def fit(
         raise InputError("training needs at least one task, none came; pass finished searches")
     if validation is not None and len(validation) == 0:
         validation = None
-    with global_stream(seed, "weights and dropout"), torch.enable_grad():
-        policy = _untrained(train, method, acquisition, settings, seed, encoder).to(device)
+    with torch.enable_grad():
+        with global_stream(seed, "weights and dropout"):
+            policy = _untrained(train, method, acquisition, settings, seed, encoder).to(device)
         if policy.trained_by_gradient():
             for tasks in (train, validation or train):
                 check_budget(tasks, settings.queries, settings.initial)
         log = _Log(policy, progress)
+        if pretrained is not None:
+            _take_over(policy, pretrained)
+            log.take_over(pretrained.training_log)
         try:
             padded = PaddedTasks.of(policy, train), None if validation is None else PaddedTasks.of(policy, validation)
-            if isinstance(policy, GaussianPolicy) and settings.pretrain_updates:
-                pretrain(policy, *padded, seed, log.likelihood)
+            if isinstance(policy, GaussianPolicy) and settings.pretrain_updates and pretrained is None:
+                with global_stream(seed, "likelihood dropout"):
+                    pretrain(policy, *padded, seed, log.likelihood)
             if isinstance(policy, KernelPolicy) and settings.learned_nu and validation is not None:
                 large = np.flatnonzero(validation.sizes >= settings.initial + settings.queries)
                 if len(large):
                     choose_nu(policy, PaddedTasks.of(policy, validation.subset(large.tolist())), seed)
             log.next_stage("likelihood")
             if policy.trained_by_gradient() and settings.updates:
-                reinforce(policy, *padded, seed, log.policy_gradient)
+                with global_stream(seed, "policy gradient dropout"):
+                    reinforce(policy, *padded, seed, log.policy_gradient)
             log.next_stage("policy gradient")
         except KeyboardInterrupt:
             policy.training_log = replace(log.training(), stopped="interrupted")
@@ -115,6 +124,28 @@ def _untrained(
     return policy
 
 
+def _take_over(policy: Policy, pretrained: Policy) -> None:
+    """The kernel that another policy's training by likelihood ended with, and the scales it was trained in."""
+    if not (isinstance(policy, GaussianPolicy) and isinstance(pretrained, GaussianPolicy)):
+        raise InputError(
+            f"pretrained= is for methods with a kernel, {policy.method} was to start from {pretrained.method}; "
+            "leave it out, or pass a policy of method dkl or gp"
+        )
+    kernels = [
+        (p.inputs.kind, {name: value.shape for name, value in p.prior.state_dict().items()})
+        for p in (policy, pretrained)
+    ]
+    if kernels[0] != kernels[1]:
+        raise InputError(
+            f"a pretrained kernel has the form of the new policy's, that of method {pretrained.method} with "
+            f"{pretrained.n_features} {pretrained.inputs.kind} features is another; train it with the same settings"
+        )
+    policy.prior.load_state_dict(pretrained.prior.state_dict())
+    policy.inputs.load_state_dict(pretrained.inputs.state_dict())
+    policy.response_shift.copy_(pretrained.response_shift)
+    policy.response_scale.copy_(pretrained.response_scale)
+
+
 class _Log:
     """What happened so far, gathered from the stages' reports."""
 
@@ -129,9 +160,14 @@ class _Log:
         self.updates = 0
         self.curve: list[tuple[int, float]] = []
 
+    def take_over(self, other: Training) -> None:
+        self.pretrain_updates = other.pretrain_updates
+        self.seconds = {"likelihood": other.seconds.get("likelihood", 0.0)}
+
     def next_stage(self, finished: str) -> None:
         now = time.perf_counter()
-        self.seconds[finished], self.began = now - self.began, now
+        self.seconds[finished] = self.seconds.get(finished, 0.0) + now - self.began
+        self.began = now
 
     def likelihood(self, update: int) -> None:
         self.pretrain_updates = update

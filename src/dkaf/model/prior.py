@@ -31,17 +31,23 @@ class Vectors:
     table: Float[Tensor, "r d"]
     rows: Int[Tensor, "s n"]
     pooled: Float[Tensor, "s n d"]
+    scale: Float[Tensor, ""] | None = None
+    """What inner products are multiplied by: cheaper than scaling vectors that are features and have no gradient."""
 
     @classmethod
-    def of(cls, table: Float[Tensor, "r d"], rows: Int[Tensor, "s n"]) -> "Vectors":
-        return cls(table, rows, pick_rows(table, rows))
+    def of(
+        cls, table: Float[Tensor, "r d"], rows: Int[Tensor, "s n"], scale: Float[Tensor, ""] | None = None
+    ) -> "Vectors":
+        return cls(table, rows, pick_rows(table, rows), scale)
 
-    def inner(self, chosen: Int[Tensor, "s m"]) -> Float[Tensor, "s m n"]:
-        """Inner products of chosen candidates with all of their pool."""
-        return pick_rows(self.table, self.rows.gather(1, chosen)) @ self.pooled.mT
+    def inner(self, chosen: Int[Tensor, "s m"] | None) -> Float[Tensor, "s m n"]:
+        """Inner products of the chosen candidates (all, if none are named) with all of their pool."""
+        picked = self.pooled if chosen is None else pick_rows(self.table, self.rows.gather(1, chosen))
+        products = picked @ self.pooled.mT
+        return products if self.scale is None else self.scale * products
 
     def at(self, chosen: Int[Tensor, "s m"]) -> "Vectors":
-        return Vectors.of(self.table, self.rows.gather(1, chosen))
+        return Vectors.of(self.table, self.rows.gather(1, chosen), self.scale)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,9 +59,10 @@ class SparseVectors:
     scale: Float[Tensor, ""]
     """What the squared norm of a row is multiplied by."""
 
-    def inner(self, chosen: Int[Tensor, "s m"]) -> Float[Tensor, "s m n"]:
-        S, M = chosen.shape
-        picked = self.table[self.rows.gather(1, chosen).ravel()].dense()
+    def inner(self, chosen: Int[Tensor, "s m"] | None) -> Float[Tensor, "s m n"]:
+        rows = self.rows if chosen is None else self.rows.gather(1, chosen)
+        S, M = rows.shape
+        picked = self.table[rows.ravel()].dense()
         products = (self.table @ picked.T).T.reshape(S, M, len(self.table))
         return self.scale * products.gather(2, self.rows.unsqueeze(1).expand(S, M, -1))
 
@@ -71,7 +78,7 @@ class Points:
     half: Float[Tensor, "s n"]
     """(log alpha - |z|^2 / eta) / 2, so that two halves and an inner product are the logarithm of a kernel."""
     z: Vectors | SparseVectors
-    """Representations, divided by sqrt(eta)."""
+    """Representations, whose inner products are divided by eta."""
     linear: Vectors | None
     """phi, the features of the linear part."""
 
@@ -138,18 +145,19 @@ class Prior(nn.Module):
         mean = z.new_zeros(len(z)) if self.mean is None else self.mean(z).squeeze(-1)
         linear = None if self.linear is None else Vectors.of(self.linear(z), pool.rows)
         z = z - z.mean(dim=0).detach()  # distances do not change, and differences of squares keep their digits
-        z = z * precision.sqrt()
-        half = 0.5 * (self.log_amplitude - z.square().sum(-1))
-        return Points(
-            mean[pool.rows],
-            half[pool.rows],
-            Vectors.of(z, pool.rows),
-            linear,
-        )
+        if self.encoder is None:
+            half = 0.5 * (self.log_amplitude - precision * z.square().sum(-1))
+            vectors = Vectors.of(z, pool.rows, precision)
+        else:
+            z = z * precision.sqrt()
+            half = 0.5 * (self.log_amplitude - z.square().sum(-1))
+            vectors = Vectors.of(z, pool.rows)
+        return Points(mean[pool.rows], half[pool.rows], vectors, linear)
 
-    def covariance(self, points: Points, chosen: Int[Tensor, "s m"]) -> Float[Tensor, "s m n"]:
-        """The kernel between chosen candidates and all of their pool, free of noise."""
-        log_K = points.z.inner(chosen) + points.half.unsqueeze(1) + points.half.gather(1, chosen).unsqueeze(2)
+    def covariance(self, points: Points, chosen: Int[Tensor, "s m"] | None = None) -> Float[Tensor, "s m n"]:
+        """The kernel between the chosen candidates (all, if none are named) and all of their pool, free of noise."""
+        half = points.half if chosen is None else points.half.gather(1, chosen)
+        log_K = points.z.inner(chosen) + points.half.unsqueeze(1) + half.unsqueeze(2)
         K = log_K.clamp_max(self.log_amplitude.item()).exp()  # no distance is below 0, whatever rounding says
         return K if points.linear is None else K + points.linear.inner(chosen)
 
@@ -160,10 +168,8 @@ class Prior(nn.Module):
 
     def log_likelihood(self, points: Points, y: Float[Tensor, "s n"], mask: Bool[Tensor, "s n"]) -> Float[Tensor, " s"]:
         """Eq. (marginal) of each pool, a point."""
-        S, N = y.shape
-        everyone = torch.arange(N, device=y.device).expand(S, N)
-        eye = torch.eye(N, dtype=torch.bool, device=y.device)
-        K = self.covariance(points, everyone).where(~eye, torch.diag_embed(self.variance(points)))
+        eye = torch.eye(y.shape[1], dtype=torch.bool, device=y.device)
+        K = self.covariance(points).where(~eye, torch.diag_embed(self.variance(points)))
         return log_likelihood(points.mean, K, y, mask)
 
 

@@ -44,15 +44,21 @@ def similarity_tasks(
     n_rows = int(checked.shape[0])
     if pool_size + 1 > n_rows:
         raise InputError(f"a task takes {pool_size} candidates and a target, there are {n_rows} rows; lower pool_size")
-    hidden = hidden_representation(checked, labels, seed)
+    return tasks_of_representation(checked, hidden_representation(checked, labels, seed), n_tasks, pool_size, seed)
+
+
+def tasks_of_representation(
+    features: FeatureMatrix, hidden: FloatArray, n_tasks: int, pool_size: int, seed: int
+) -> TaskSet:
+    """Tasks whose responses are negative distances to a hidden target; the first tasks do not depend on their number."""
     draw = np.random.default_rng(derive(seed, "similarity tasks"))
-    drawn = [draw.choice(n_rows, size=pool_size + 1, replace=False) for _ in range(n_tasks)]
+    drawn = [draw.choice(len(hidden), size=pool_size + 1, replace=False) for _ in range(n_tasks)]
     pools = [rows[1:] for rows in drawn]
     targets = np.array([rows[0] for rows in drawn])
     responses = [
         -np.linalg.norm(hidden[pool] - hidden[target], axis=1) for pool, target in zip(pools, targets, strict=True)
     ]
-    return TaskSet.from_arrays(checked, pools, responses, targets)
+    return TaskSet.from_arrays(features, pools, responses, targets)
 
 
 def hidden_representation(features: FeatureMatrix, labels: ArrayLike, seed: int = 0) -> FloatArray:

