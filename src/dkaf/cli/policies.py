@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dkaf
+from dkaf.allocator import keep_freed_memory
 from dkaf.cli.output import print_json
 from dkaf.errors import InputError, Interrupted
 from dkaf.settings import ACQUISITIONS, METHODS, RECIPES, Settings
@@ -174,3 +175,4 @@ def _use(options: argparse.Namespace) -> None:
     if options.threads < 1:
         raise InputError(f"--threads is at least 1, {options.threads} came")
     torch.set_num_threads(options.threads)
+    keep_freed_memory()

@@ -93,7 +93,9 @@ def standings(rows: Iterable[Row]) -> list[tuple[str, dict[str, tuple[float, int
     found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         if row.error is None:
-            found[f"{row.recipe} {method_name(row.method, row.acquisition)}"][row.dataset].append(float(np.mean(row.gaps)))
+            found[f"{row.recipe} {method_name(row.method, row.acquisition)}"][row.dataset].append(
+                float(np.mean(row.gaps))
+            )
     means = {
         name: {dataset: (float(np.mean(gaps)), len(gaps)) for dataset, gaps in of_datasets.items()}
         for name, of_datasets in found.items()

@@ -13,8 +13,10 @@ from typing import Any
 
 import torch
 
+from dkaf.allocator import keep_freed_memory
 from dkaf.errors import InputError
 from dkaf.evaluation import Result, evaluate, standard_error
+from dkaf.experiments.names import NAMES
 from dkaf.learning.fit import Progress, fit
 from dkaf.policies import Training, load
 from dkaf.settings import METHODS
@@ -93,9 +95,6 @@ class Demo:
         }
 
 
-NAMES = {"dkaf": "Ours", "dkl": "DKL", "gp": "GP", "rl": "RL", "metabo": "MetaBO", "random": "Random"}
-
-
 def run_demo(out: Path, seed: int, jobs: int | None, show: Show, **settings: Any) -> Demo:
     """Make the tasks, train and search with every method, `jobs` at a time; the numbers do not depend on `jobs`.
 
@@ -142,6 +141,7 @@ def _start_worker(news: "Queue[tuple[str, Progress]]") -> None:
     global _news
     _news = news
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
+    keep_freed_memory()
     torch.set_num_threads(1)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
+from dkaf.allocator import keep_freed_memory
 from dkaf.errors import InputError
 from dkaf.experiments.grid import Grid, Job
 from dkaf.experiments.rows import Row
@@ -97,6 +98,7 @@ class LocalEngine:
 def _serve(pipe: Connection) -> None:
     """A worker's life: it answers jobs until its parent is gone, and then leaves nothing running."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
+    keep_freed_memory()
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -167,4 +169,5 @@ class RayEngine:
 
 
 def _perform_remotely(job: Job, grid: Grid, *needed: Files) -> Outcome:
+    keep_freed_memory()
     return perform(job, grid, dict(zip(job.needs, needed, strict=True)))

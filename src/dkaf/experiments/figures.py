@@ -9,6 +9,7 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from dkaf.experiments.names import COLOURS, INFORMED, MARKERS, NAMES, OTHER_COLOUR, OURS
 from dkaf.tasks import FloatArray
@@ -84,7 +85,7 @@ def draw(drawing: Drawing, *, narrow: bool = False) -> Figure:
             axes.set_xlabel(drawing.across if lowest else "")
             axes.set_ylabel(drawing.up if leftmost else "")
             axes.tick_params(labelbottom=lowest, labelleft=leftmost or not drawing.shared)
-        _draw_legend(figure, drawing.methods, columns=3 if narrow else len(NAMES))
+        _draw_legend(figure, drawing.methods)
     return figure
 
 
@@ -93,11 +94,11 @@ def _draw_panel(axes: Axes, panel: Panel, drawing: Drawing) -> None:
         axes.errorbar(drawing.places, line.gaps, line.errors, **line_style(line.method))
     if not any(np.isfinite(line.gaps).any() for line in panel.lines):
         axes.text(0.5, 0.5, "no rows yet", transform=axes.transAxes, ha="center", va="center", color=INK)
-        axes.set_yticks([])
     axes.set_title(panel.title, loc="left", fontsize=10, fontweight="bold", color=INK)
     room = 0.05 * (max(drawing.places) - min(drawing.places)) or 1.0
     axes.set_xlim(min(drawing.places) - room, max(drawing.places) + room)
     axes.set_xticks(list(drawing.places))
+    axes.yaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))
     axes.set_facecolor(GROUND)
     axes.set_axisbelow(True)
     axes.grid(axis="y", color=GRID, linewidth=0.8)
@@ -119,7 +120,8 @@ def _set_limits(axes: Axes, panels: Sequence[Panel]) -> None:
 def line_style(method: str) -> dict[str, Any]:
     """How a method's line looks in every figure."""
     if method == INFORMED:
-        return {"color": INK, "linewidth": 1.0, "linestyle": ":", "elinewidth": 0.8, "label": NAMES[method]}
+        thin = {"linewidth": 1.0, "linestyle": ":", "elinewidth": 0.8, "marker": ".", "markersize": 2.5}
+        return {"label": NAMES[method], "color": INK} | thin
     ours = method == OURS
     return {
         "label": NAMES.get(method, method),
@@ -128,12 +130,11 @@ def line_style(method: str) -> dict[str, Any]:
         "markersize": 5 if ours else 4,
         "linewidth": 2.4 if ours else 1.3,
         "linestyle": (0, (4, 2)) if method == "random" else "-",
-        "elinewidth": 1.0,
-        "capsize": 2.0,
+        "elinewidth": 1.2,
     }
 
 
-def _draw_legend(figure: Figure, methods: Sequence[str], columns: int) -> None:
+def _draw_legend(figure: Figure, methods: Sequence[str]) -> None:
     """Once a figure, in the order of the tables."""
     handles: dict[str, Any] = {}
     for axes in figure.axes:
@@ -144,7 +145,7 @@ def _draw_legend(figure: Figure, methods: Sequence[str], columns: int) -> None:
             [handles[label] for label in labels],
             labels,
             loc="outside upper left",
-            ncols=min(columns, len(labels)),
+            ncols=min(int(figure.get_figwidth() / 1.25), len(labels)),
             frameon=False,
             labelcolor=INK,
             handlelength=2.6,

@@ -32,7 +32,7 @@ class Outcome:
     @cached_property
     def cells(self) -> frozenset[Cell]:
         """Planned or there."""
-        return self.expected | self.rows.keys()
+        return frozenset((*self.expected, *self.rows))
 
     @cached_property
     def datasets(self) -> list[str]:
@@ -118,9 +118,7 @@ def read_outcome(folder: Path) -> Outcome:
     """The rows in `folder` and the plan beside them; without a plan, the product of what occurs was planned."""
     rows = {cell: _checked(row) for cell, row in RowFile(folder / ROWS).read().items()}
     if not rows:
-        raise InputError(
-            f"a report needs rows, {folder / ROWS} has none; make them with: dkaf paper run --out {folder}"
-        )
+        raise InputError(f"a report is of rows, {folder / ROWS} has none; run `dkaf paper run --out {folder}` first")
     for dataset in sorted({cell.dataset for cell in rows}):
         queries = sorted({len(row.gaps[0]) for row in rows.values() if row.dataset == dataset and row.error is None})
         if len(queries) > 1:
@@ -159,7 +157,7 @@ def _read_grid(path: Path) -> dict[str, Any]:
     return grid
 
 
-def planned_cells(axes: Mapping[str, Any] | None, rows: Iterable[Cell], path: Path) -> frozenset[Cell]:
+def planned_cells(axes: Any, rows: Iterable[Cell], path: Path) -> frozenset[Cell]:
     """The product of the plan's axes; without a plan, of what occurs."""
     if axes is None:
         cells = list(rows)

@@ -44,8 +44,8 @@ def table(columns: Sequence[str], groups: Sequence[tuple[str, Sequence[Sequence[
     for name, rows in groups:
         title = f"<tr class='group'><th scope='rowgroup' colspan='{len(columns)}'>{escaped(name)}</th></tr>"
         bodies.append(f"<tbody>{title if name else ''}{''.join(_row(row) for row in rows)}</tbody>")
-    words = f"<caption>{escaped(caption)}</caption>" if caption else ""
-    return f"<div class='wide'><table>{words}<thead><tr>{head}</tr></thead>{''.join(bodies)}</table></div>"
+    words = paragraph(caption, "note") if caption else ""  # no <caption>: it would scroll with the table
+    return f"<div class='wide'><table><thead><tr>{head}</tr></thead>{''.join(bodies)}</table></div>{words}"
 
 
 def _row(row: Sequence[Td | str]) -> str:
@@ -126,15 +126,15 @@ a { color: inherit; text-underline-offset: .2em; }
 nav { font-size: .95rem; color: var(--soft); }
 nav a { margin-right: 1rem; white-space: nowrap; }
 figure { margin: 1rem 0; }
-img { display: block; width: 100%; height: auto; }
+img { display: block; max-width: 100%; height: auto; border-radius: 6px; }
 figcaption p { margin: .3rem 0; }
 figcaption, .note { font-size: .9rem; color: var(--soft); max-width: 46rem; margin-top: .5rem; }
 .warning { border-left: .25rem solid var(--bad); padding: .4rem .8rem; background: var(--bad-wash); max-width: 46rem; }
 .wide { overflow-x: auto; margin: .8rem 0; }
 table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
-caption { caption-side: bottom; text-align: left; font-size: .9rem; color: var(--soft); padding-top: .4rem; }
 th, td { padding: .3rem .7rem; text-align: right; vertical-align: top; white-space: nowrap; }
-thead th { border-bottom: 2px solid var(--rule); font-weight: 600; color: var(--soft); }
+thead th { white-space: normal; vertical-align: bottom; font-weight: 600; color: var(--soft); }
+thead th { border-bottom: 2px solid var(--rule); }
 tbody th { font-weight: 400; text-align: left; position: sticky; left: 0; background: var(--ground); padding-left: 0; }
 thead th:first-child { text-align: left; padding-left: 0; position: sticky; left: 0; background: var(--ground); }
 tbody tr { border-bottom: 1px solid var(--rule); }

@@ -7,7 +7,7 @@ from typing import Any
 
 from dkaf.experiments.outcome import Outcome
 from dkaf.experiments.paper_tables import PAPER_MACHINE, Compared, best_methods, figure4_setting, table1
-from dkaf.experiments.statistics import Comparison, Setting, query_curve
+from dkaf.experiments.statistics import Comparison, Setting, UnpairedError, query_curve
 
 
 def csv_bytes(records: Sequence[dict[str, Any]]) -> bytes:
@@ -70,6 +70,7 @@ def comparison_records(compared: Sequence[Compared]) -> list[dict[str, Any]]:
     records = []
     for one in compared:
         known = one.result if isinstance(one.result, Comparison) else None
+        unknown = f"cannot be paired: {one.result}" if isinstance(one.result, UnpairedError) else "missing"
         records.append(
             _columns(one.first)
             | {f"other_{key}": value for key, value in _columns(one.second).items() if key != "dataset"}
@@ -77,7 +78,7 @@ def comparison_records(compared: Sequence[Compared]) -> list[dict[str, Any]]:
                 "difference": known.difference if known else None,
                 "low": known.low if known else None,
                 "high": known.high if known else None,
-                "verdict": known.verdict if known else one.result,
+                "verdict": known.verdict if known else unknown,
                 "runs": len(known.runs) if known else 0,
             }
         )

@@ -21,7 +21,7 @@ from dkaf.experiments.paper_sections import (
 from dkaf.experiments.paper_tables import Results, figure3, figure4, figure4_setting
 from dkaf.experiments.paper_words import absences, completeness, counted, findings, listed
 from dkaf.experiments.provenance import provenance
-from dkaf.experiments.statistics import RESAMPLES
+from dkaf.experiments.statistics import RESAMPLES, UnpairedError
 from dkaf.files import whole_file
 
 PAGE = "report.html"
@@ -69,8 +69,7 @@ def report_page(results: Results, pictures: dict[tuple[str, str], page.Picture])
     """The whole page; pictures are by figure and recipe."""
     outcome = results.outcome
     parts = [_opening(results)]
-    for recipe in outcome.recipes:
-        parts.append(_recipe_section(results, recipe, pictures["figure3", recipe], pictures["figure4", recipe]))
+    parts += [_recipe_section(results, r, pictures["figure3", r], pictures["figure4", r]) for r in outcome.recipes]
     if len(outcome.recipes) > 1:
         parts.append("<h2 id='recipes'>Recipes compared</h2>" + recipes_table(results))
     if outcome.failed:
@@ -83,19 +82,20 @@ def report_page(results: Results, pictures: dict[tuple[str, str], page.Picture])
 def _opening(results: Results) -> str:
     outcome = results.outcome
     whole = len(outcome.cells) == len(outcome.rows) - len(outcome.failed)
-    unpaired = [c for c in results.compared if isinstance(c.result, str) and c.result.startswith("cannot be paired")]
+    unpaired = [c.result for c in results.compared if isinstance(c.result, UnpairedError)]
     parts = [
         "<h1>Deep kernel acquisition functions: the paper's experiments</h1>",
         page.paragraph(
-            "Each method searches pools of candidates for the best one, having learned from earlier searches. The gap is "
-            "the response of the best candidate minus the best found so far; its mean over the queries of a search is "
-            "the average cumulative gap. Lower is better."
+            "Each method searches pools of candidates for the best one, having learned from earlier searches. The gap "
+            "is the response of the best candidate minus the best found so far; its mean over the queries of a search "
+            "is the average cumulative gap. Lower is better."
         ),
         _navigation(outcome),
         page.paragraph(completeness(outcome), "" if whole else "warning"),
     ]
     if unpaired:
-        parts.append(page.paragraph(f"{counted(len(unpaired), 'comparison')} {unpaired[0].result}.", "warning"))
+        words = f"{counted(len(unpaired), 'comparison')} cannot be paired: {unpaired[0]}; run the grid in a new folder."
+        parts.append(page.paragraph(words, "warning"))
     parts.append("<h2 id='found'>What came out</h2>")
     for recipe in outcome.recipes:
         if len(outcome.recipes) > 1:
@@ -168,8 +168,8 @@ def how_sure(outcome: Outcome) -> str:
     tasks = sorted({len(row.gaps) for row in outcome.rows.values() if row.error is None})
     text = (
         f"{counted(runs, 'run')} of {listed([str(count) for count in tasks])} test tasks. Intervals are 95% by a "
-        f"bootstrap of {RESAMPLES:,} resamples over runs and, within them, tasks, on the same test tasks and starts for "
-        "both sides; of twenty comparisons between equals, about one would be told apart by chance."
+        f"bootstrap of {RESAMPLES:,} resamples over runs and, within them, tasks, on the same test tasks and starts "
+        "for both sides; of twenty comparisons between equals, about one would be told apart by chance."
     )
     if runs == 1:
         return f"{text} With a single run the intervals know nothing of how much runs differ."

@@ -9,7 +9,7 @@ from dkaf.experiments.outcome import Outcome
 from dkaf.experiments.page import Td
 from dkaf.experiments.paper_tables import PAPER_MACHINE, Compared, Results, Timing, all_rivals, best_methods, table1
 from dkaf.experiments.paper_words import NOTHING, counted, gap_decimals, listed, number, tallies
-from dkaf.experiments.statistics import Comparison, Setting
+from dkaf.experiments.statistics import Answer, Comparison, Setting, UnpairedError
 
 Line = list[Td | str]
 MISSING = Td("missing", kind="absent")
@@ -104,8 +104,8 @@ def growth_table(results: Results, recipe: str) -> str:
     return "<h3>What more training tasks change</h3>" + page.table(
         ["method", *map(dataset_name, outcome.datasets)],
         [("", rows)],
-        f"The gap with {outcome.sizes[-1]} training tasks minus the gap with {outcome.sizes[0]}, on the same test tasks, "
-        f"and its 95% interval; below zero, more tasks help. {_usual_words(usual)}",
+        f"The gap with {outcome.sizes[-1]} training tasks minus the gap with {outcome.sizes[0]}, on the same test "
+        f"tasks, and its 95% interval; below zero, more tasks help. {_usual_words(usual)}",
     )
 
 
@@ -148,8 +148,8 @@ def cells_tables(results: Results, recipe: str, words: str) -> str:
     outcome = results.outcome
     aside = ", the informed searcher aside" if has_informed(outcome) else ""
     caption = (
-        f"Mean gap ± standard error. {words} Marked: the lowest mean of a column under each acquisition function{aside}. "
-        f"{_usual_words(most_runs(outcome))}"
+        f"Mean gap ± standard error. {words} Marked: the lowest mean of a column under each acquisition "
+        f"function{aside}. {_usual_words(most_runs(outcome))}"
     )
     parts = ["<h3>All cells</h3>", page.paragraph(caption, "note")]
     for dataset in outcome.datasets:
@@ -202,11 +202,11 @@ def short(error: str, most: int = 90) -> str:
     return line if len(line) <= most else line[: most - 1] + "…"
 
 
-def _difference(result: Comparison | str | None, decimals: int, usual: int) -> Td:
-    if result is None or result == "no run of both":
+def _difference(result: Answer, decimals: int, usual: int) -> Td:
+    if result is None:
         return MISSING
-    if isinstance(result, str):
-        return Td("not known", (result,), "absent")
+    if isinstance(result, UnpairedError):
+        return Td("cannot be paired", (str(result),), "absent")
     limits = f"{number(result.low, decimals)} to {number(result.high, decimals)}"
     runs = f", {counted(len(result.runs), 'run')}" if len(result.runs) != usual else ""
     kind = result.verdict if result.verdict in ("lower", "higher") else ""

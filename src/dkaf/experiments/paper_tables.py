@@ -9,7 +9,7 @@ from dkaf.experiments.figures import Drawing, Line, Panel
 from dkaf.experiments.names import INFORMED, OURS, UNTRAINED, dataset_name
 from dkaf.experiments.outcome import Outcome
 from dkaf.experiments.rows import Row
-from dkaf.experiments.statistics import Comparison, Setting, compare, query_curve
+from dkaf.experiments.statistics import Answer, Setting, compare, query_curve
 
 PAPER_MACHINE = "GeForce GTX 1080 Ti"
 PAPER_SECONDS = {
@@ -89,11 +89,11 @@ def best_methods(outcome: Outcome, dataset: str, recipe: str, size: int, acquisi
 
 @dataclass(frozen=True)
 class Compared:
-    """Two settings and how the first one's gap differs from the second's, or in words why that is not known."""
+    """Two settings, and how the first one's gap differs from the second's."""
 
     first: Setting
     second: Setting
-    result: Comparison | str
+    result: Answer
 
 
 def _compared(outcome: Outcome, pairs: Iterable[tuple[Setting, Setting]]) -> list[Compared]:

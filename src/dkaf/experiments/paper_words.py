@@ -9,8 +9,8 @@ import numpy as np
 
 from dkaf.experiments.names import INFORMED, OURS, dataset_name, method_name, methods_in_order
 from dkaf.experiments.outcome import Outcome
-from dkaf.experiments.paper_tables import Compared, best_methods, figure4_setting
-from dkaf.experiments.statistics import VERDICTS, Comparison, Setting, query_curve
+from dkaf.experiments.paper_tables import Compared, all_rivals, best_methods, figure4_setting
+from dkaf.experiments.statistics import VERDICTS, Answer, Comparison, Setting, query_curve
 
 MOST_ITEMS = 8
 NOTHING = "\N{EN DASH}"
@@ -101,8 +101,8 @@ def _places(outcome: Outcome, lacking: Mapping[Setting, Sequence[int]]) -> list[
         sizes.setdefault((dataset, _methods(lost, shown), runs), []).append(size)
     items = []
     for (dataset, names, runs), found in sizes.items():
-        which = f" of run{'s' if len(runs) > 1 else ''} {listed([str(run) for run in runs])}" if runs else ""
-        items.append(f"{dataset_name(dataset)} with {listed([str(n) for n in sorted(found)])} tasks, {names}{which}")
+        which = f"run{'s' if len(runs) > 1 else ''} {listed([str(run) for run in runs])} of " if runs else ""
+        items.append(f"{dataset_name(dataset)} with {listed([str(n) for n in sorted(found)])} tasks, {which}{names}")
     more = [f"and {len(items) - MOST_ITEMS} more, see the table of all cells"] if len(items) > MOST_ITEMS else []
     return items[:MOST_ITEMS] + more
 
@@ -135,7 +135,7 @@ class Tally:
     unknown: int
 
     @staticmethod
-    def of(results: Iterable[Comparison | str]) -> "Tally":
+    def of(results: Iterable[Answer]) -> "Tally":
         found = Counter(result.verdict if isinstance(result, Comparison) else "" for result in results)
         return Tally(*(found[verdict] for verdict in (*VERDICTS, "")))
 
@@ -146,10 +146,7 @@ class Tally:
 
 def tallies(outcome: Outcome, compared: Sequence[Compared]) -> dict[str, Tally]:
     """By rival, over datasets, sizes and acquisitions."""
-    methods = dict.fromkeys(
-        method for acquisition in outcome.acquisitions for method, _ in rivals(outcome, acquisition)
-    )
-    return {method: Tally.of(c.result for c in compared if c.second.method == method) for method in methods}
+    return {method: Tally.of(c.result for c in compared if c.second.method == method) for method in all_rivals(outcome)}
 
 
 def findings(outcome: Outcome, recipe: str, against: Sequence[Compared], growth: Sequence[Compared]) -> list[str]:
@@ -187,7 +184,7 @@ def _lowest(outcome: Outcome, recipe: str) -> str:
 
 
 def _comparisons(outcome: Outcome, against: Sequence[Compared]) -> str:
-    parts = []
+    parts: list[str] = []
     for method, tally in tallies(outcome, against).items():
         if tally.known:
             rest = [
@@ -196,8 +193,9 @@ def _comparisons(outcome: Outcome, against: Sequence[Compared]) -> str:
                 if count
             ]
             aside = f" ({listed(rest)})" if rest else ""
-            parts.append(f"lower than {method_name(method)} in {tally.lower} of {tally.known}{aside}")
-    return f"Compared task by task, the gap of ours was {listed(parts)}." if parts else ""
+            noun = "" if parts else " combinations"
+            parts.append(f"{method_name(method)} in {tally.lower} of {tally.known}{noun}{aside}")
+    return f"Compared task by task, the gap of ours was lower than that of {listed(parts)}." if parts else ""
 
 
 def _growth(growth: Sequence[Compared], outcome: Outcome) -> str:
@@ -226,10 +224,11 @@ def _queries(outcome: Outcome, recipe: str) -> str:
             ours, dkl = (query_curve(found)[0] for found in rows if found)
             decimals = gap_decimals(outcome, dataset)
             first, last = (f"{number(ours[q], decimals)} against {number(dkl[q], decimals)}" for q in (1, -1))
-            parts.append(f"{dataset_name(dataset)} {first} after the first query and {last} after the last")
+            parts.append(f"on {dataset_name(dataset)}, {first} after the first query and {last} after the last")
     if not parts:
         return ""
-    return f"With {size} training tasks and {acquisition.upper()}, the gap of ours against DKL was: {'; '.join(parts)}."
+    setting = f"With {size} training tasks and {acquisition.upper()}"
+    return f"{setting}, the gap of ours against that of DKL was, {'; '.join(parts)}."
 
 
 def _informed(outcome: Outcome, recipe: str) -> str:
@@ -244,9 +243,11 @@ def _informed(outcome: Outcome, recipe: str) -> str:
         ]
         if informed and ours:
             decimals = gap_decimals(outcome, dataset)
-            parts.append(
-                f"{number(informed.gap, decimals)} on {dataset_name(dataset)} (ours {number(min(ours), decimals)})"
-            )
+            gaps = f"{number(informed.gap, decimals)} against {number(min(ours), decimals)}"
+            parts.append(f"{gaps} on {dataset_name(dataset)}")
     if not parts:
         return ""
-    return f"A searcher that knows the hidden representation comes to {listed(parts)}, with {size} training tasks for ours."
+    return (
+        "A searcher that knows the hidden representation, against ours with its best acquisition function and "
+        f"{size} training tasks: {listed(parts)}."
+    )

@@ -16,18 +16,12 @@ from rich.table import Table
 
 import dkaf
 from dkaf.evaluation import standard_error
-from dkaf.experiments.demo import ACQUISITION, NAMES, STARTS, TEST, TRAIN, VALIDATION, Demo, MethodRow
+from dkaf.experiments import page
+from dkaf.experiments.demo import ACQUISITION, STARTS, TEST, TRAIN, VALIDATION, Demo, MethodRow
+from dkaf.experiments.names import COLOURS, NAMES
 from dkaf.files import whole_file
 from dkaf.tasks import FloatArray
 
-COLOURS = {
-    "dkaf": "#d1495b",
-    "dkl": "#2e6f95",
-    "gp": "#66a182",
-    "rl": "#8d6a9f",
-    "metabo": "#edae49",
-    "random": "#7f7f7f",
-}
 SHOWN = ("dkaf", "dkl", "random")
 
 
@@ -178,7 +172,7 @@ def _page(demo: Demo, figures: list[tuple[str, bytes, str]]) -> str:
         f"<figcaption>{html.escape(caption)}</figcaption></figure>"
         for title, png, caption in figures
     )
-    return PAGE.format(
+    body = BODY.format(
         rows=rows,
         found=found,
         drawn=drawn,
@@ -190,25 +184,10 @@ def _page(demo: Demo, figures: list[tuple[str, bytes, str]]) -> str:
         starts=STARTS,
         acquisition=ACQUISITION.upper(),
     )
+    return page.page("dkaf demo", body)
 
 
-PAGE = """<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>dkaf demo</title>
-<style>
-:root {{ color-scheme: light dark; }}
-body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }}
-table {{ border-collapse: collapse; }}
-th, td {{ padding: .3rem 1rem; text-align: right; border-bottom: 1px solid #8884; font-variant-numeric: tabular-nums; }}
-th:first-child, td:first-child {{ text-align: left; padding-left: 0; }}
-.ours {{ font-weight: 600; color: #d1495b; }}
-figure {{ margin: 0; }}
-img {{ max-width: 100%; background: white; border-radius: 6px; }}
-figcaption, footer {{ font-size: .9rem; opacity: .8; }}
-</style>
-<h1>Finding the digit somebody has in mind</h1>
+BODY = """<h1>Finding the digit somebody has in mind</h1>
 <p>A hidden handwritten digit, 500 others to choose from, and ten looks. Each look tells how similar that digit is to
 the hidden one. How close does each method come? It has learned from {train} earlier searches ({validation} more told it
 when to stop) and now makes {test} new ones, each from {starts} starting
@@ -223,6 +202,4 @@ points.</p>
 <p>The gap is the response of the best candidate minus the best found so far; the cumulative gap is its mean over the
 ten queries and all searches. Ours, DKL and GP use the acquisition function {acquisition}.</p>
 {drawn}
-<footer><p>Made by <code>{command}</code>, dkaf {version}, recipe <code>default</code>.</p></footer>
-</html>
-"""
+<footer class="note"><p>Made by <code>{command}</code>, dkaf {version}, recipe <code>default</code>.</p></footer>"""

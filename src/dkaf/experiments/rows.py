@@ -52,7 +52,7 @@ class Row:
     pretrain_updates: int = 0
     updates: int = 0
     best_update: int = 0
-    validation: list[list[float]] = dataclasses.field(default_factory=list)
+    validation: list[list[int | float]] = dataclasses.field(default_factory=list)
     """(update, gap on the validation tasks) of each validation."""
     stopped: str = ""
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -71,7 +71,7 @@ class Row:
 
     @property
     def training_seconds(self) -> float:
-        return sum(seconds for stage, seconds in self.seconds.items() if stage != "search")
+        return sum((seconds for stage, seconds in self.seconds.items() if stage != "search"), 0.0)
 
     def without_timings(self) -> dict[str, Any]:
         """All that is the same whichever machine made the row."""
@@ -111,7 +111,8 @@ class RowFile:
 
     def read(self) -> dict[Cell, Row]:
         """The newest row of each cell, in the order of cells."""
-        return dict(sorted((row.cell, row) for row in self._lines()))
+        newest = {row.cell: row for row in self._lines()}
+        return {cell: newest[cell] for cell in sorted(newest)}
 
     def _lines(self) -> Iterator[Row]:
         if not self.path.exists():

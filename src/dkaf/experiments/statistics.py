@@ -18,6 +18,8 @@ from dkaf.experiments.rows import Cell, Row
 from dkaf.tasks import FloatArray
 
 RESAMPLES = 10_000
+AT_ONCE = 1000
+"""Resamples in memory at once."""
 Verdict = Literal["lower", "higher", "not told apart"]
 VERDICTS: tuple[Verdict, ...] = ("lower", "not told apart", "higher")
 
@@ -118,6 +120,10 @@ class UnpairedError(ValueError):
     """Two rows of one run are not of the same test tasks from the same starts."""
 
 
+Answer = Comparison | UnpairedError | None
+"""A comparison; or that tasks could not be paired; or nothing, where no run has rows of both."""
+
+
 def paired_differences(first: Sequence[Row], second: Sequence[Row]) -> dict[int, FloatArray]:
     """By run that both have: each test task's gap in `first` minus its gap in `second`."""
     others = {row.run: row for row in second}
@@ -126,9 +132,7 @@ def paired_differences(first: Sequence[Row], second: Sequence[Row]) -> dict[int,
 
 def _differences(first: Row, second: Row) -> FloatArray:
     if len(first.gaps) != len(second.gaps):
-        raise UnpairedError(
-            f"run {first.run} has {len(first.gaps)} test tasks with one, {len(second.gaps)} with the other"
-        )
+        raise UnpairedError(f"run {first.run} has {len(first.gaps)} test tasks here and {len(second.gaps)} there")
     known = bool(first.start_gaps and second.start_gaps)
     if known and not np.allclose(first.start_gaps, second.start_gaps, rtol=1e-4, atol=1e-6):
         raise UnpairedError(f"the test tasks or starts of run {first.run} differ between the two")
@@ -137,24 +141,23 @@ def _differences(first: Row, second: Row) -> FloatArray:
 
 def compare(
     pairs: Sequence[tuple[Sequence[Row], Sequence[Row]]], resamples: int = RESAMPLES, seed: int = 0
-) -> list[Comparison | str]:
-    """First against second of every pair of settings, or in words why they cannot be compared."""
-    results: list[Comparison | str] = []
+) -> list[Answer]:
+    """First against second of every pair of settings, each by its rows."""
+    answers: list[Answer] = [None] * len(pairs)
     found: dict[int, dict[int, FloatArray]] = {}
     for number, (first, second) in enumerate(pairs):
-        results.append("no run of both")
         try:
             runs = paired_differences(first, second)
         except UnpairedError as error:
-            results[number] = f"cannot be paired: {error}"
+            answers[number] = error
         else:
             if runs:
                 found[number] = runs
     limits = bootstrap_intervals([list(runs.values()) for runs in found.values()], resamples, seed)
     for (number, runs), (low, high) in zip(found.items(), limits, strict=True):
         mean = float(np.mean([tasks.mean() for tasks in runs.values()]))
-        results[number] = Comparison(mean, float(low), float(high), tuple(runs))
-    return results
+        answers[number] = Comparison(mean, float(low), float(high), tuple(runs))
+    return answers
 
 
 def bootstrap_intervals(
@@ -172,16 +175,19 @@ def bootstrap_intervals(
     edges = [50 * (1 - level), 50 * (1 + level)]
     for tasks, numbers in shapes.items():
         values = np.column_stack([np.concatenate(samples[number]) for number in numbers])
-        means = bootstrap_weights(tasks, *bootstrap_draws(tasks, resamples, seed)) @ values
-        limits[numbers] = np.percentile(means, edges, axis=0).T
+        draw = np.random.default_rng(seed)
+        means = []
+        for begin in range(0, resamples, AT_ONCE):
+            run, task = bootstrap_draws(tasks, min(AT_ONCE, resamples - begin), draw)
+            means.append(bootstrap_weights(tasks, run, task) @ values)
+        limits[numbers] = np.percentile(np.concatenate(means), edges, axis=0).T
     return limits
 
 
 def bootstrap_draws(
-    tasks: tuple[int, ...], resamples: int, seed: int
+    tasks: tuple[int, ...], resamples: int, draw: np.random.Generator
 ) -> tuple[Int[np.ndarray, "resamples runs"], Int[np.ndarray, "resamples runs most"]]:
     """The runs of each resample, and the tasks of each of its runs; a run of fewer tasks than `most` uses the first."""
-    draw = np.random.default_rng(seed)
     run = draw.integers(len(tasks), size=(resamples, len(tasks)))
     share = draw.random((resamples, len(tasks), max(tasks)))
     return run, (share * np.array(tasks)[run][:, :, None]).astype(np.int64)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from dkaf.learning.descent import BestWeights, descend, optimiser_of
 from dkaf.learning.episodes import PaddedTasks
-from dkaf.model.inputs import SparseRows
+from dkaf.model.inputs import TABLED_ROWS, SparseRows
 from dkaf.model.prior import Prior
 from dkaf.policies import GaussianPolicy
 from dkaf.seeding import stream
@@ -49,7 +49,7 @@ def likelihood(
     """Log marginal likelihood a point, of a random part of each task: docs/paper.md, note 11."""
     batch = padded.part(tasks, points, draw)
     x = batch.x
-    if isinstance(x, SparseRows) and prior.encoder is None:
+    if isinstance(x, SparseRows) and prior.encoder is None and len(padded.x) > TABLED_ROWS:
         x = x.dense()  # at most tasks x points rows; a product of all their pairs is faster so
     return prior.log_likelihood(prior.points(x, batch.pool), batch.y, batch.pool.mask)
 

