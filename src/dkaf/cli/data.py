@@ -93,18 +93,22 @@ def _list(options: argparse.Namespace) -> None:
 
 
 def _get(options: argparse.Namespace) -> None:
+    _print(get_with_bars(options.name, options.source, options.form, unchecked=options.unchecked), options)
+
+
+def get_with_bars(
+    name: str, source: Path | None = None, form: str | None = None, *, unchecked: bool = False
+) -> "Corpus":
+    """Get a corpus and show how far it is."""
     from dkaf.console import Bars
     from dkaf.sources.corpora import get_corpus
 
     with Bars() as bars:
 
         def show(stage: str, done: int, total: int | None) -> None:
-            bars.advance(options.name, stage, done, done + 1 if total is None else total)
+            bars.advance(name, stage, done, done + 1 if total is None else total)
 
-        corpus = get_corpus(
-            options.name, options.source, options.form, unchecked=options.unchecked, progress=show, say=bars.say
-        )
-    _print(corpus, options)
+        return get_corpus(name, source, form, unchecked=unchecked, progress=show, say=bars.say)
 
 
 def _info(options: argparse.Namespace) -> None:

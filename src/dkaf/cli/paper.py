@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dkaf.cli.data import get_with_bars
 from dkaf.errors import InputError
 from dkaf.settings import ACQUISITIONS, METHODS, RECIPES
 
@@ -39,7 +40,11 @@ def _add_run(verbs: Any) -> None:
     run.add_argument("--out", metavar="FOLDER", required=True, help="where the rows go")
     parts = run.add_argument_group("parts of the grid")
     parts.add_argument(
-        "--datasets", type=_words, default="reuters,neurips,webkb", metavar="A,B", help="see `dkaf data` (%(default)s)"
+        "--datasets",
+        type=_words,
+        default="reuters,neurips,webkb",
+        metavar="A,B",
+        help="see `dkaf data list`; those that are not here yet are got (%(default)s)",
     )
     parts.add_argument(
         "--sizes", type=_numbers, default="20,40,60,80,100", metavar="N,M", help="training tasks (%(default)s)"
@@ -116,6 +121,7 @@ def _run(options: argparse.Namespace) -> int:
     from dkaf.experiments.engines import LocalEngine, RayEngine
     from dkaf.experiments.grid import Grid
     from dkaf.experiments.paper import run_grid
+    from dkaf.sources.corpora import NotHereError, load_corpus
 
     grid = Grid(
         datasets=options.datasets,
@@ -132,6 +138,11 @@ def _run(options: argparse.Namespace) -> int:
     )
     if options.address is not None and options.engine != "ray":
         raise InputError("--address is for --engine ray, the engine is local; add --engine ray or leave it out")
+    for name in grid.datasets:
+        try:
+            load_corpus(name)
+        except NotHereError:
+            get_with_bars(name)
     board = Board()
 
     def engine() -> "Engine":

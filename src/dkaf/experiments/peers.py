@@ -13,7 +13,7 @@ from dkaf.model.inputs import Inputs
 from dkaf.seeding import derive, global_stream
 from dkaf.tasks import FloatArray, IntArray, TaskSet
 
-COMPONENTS = 20
+COMPONENTS = 5  # of 3, 5, 10 and 20 the best for BoTorch on tasks of their own: docs/research/grid.md
 
 Next = Callable[[IntArray, FloatArray], int]
 """The next candidate, given those observed and their responses."""

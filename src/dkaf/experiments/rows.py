@@ -67,7 +67,8 @@ class Row:
     @property
     def task_gaps(self) -> FloatArray:
         """The average cumulative gap of each test task."""
-        return np.asarray(self.gaps).mean(axis=1)
+        gaps: FloatArray = np.array(self.gaps).mean(axis=1)
+        return gaps
 
     @property
     def training_seconds(self) -> float:

@@ -101,7 +101,8 @@ def _train_kernel(cell: Cell, grid: Grid, tasks: Path) -> Files:
 
 def _fill(cell: Cell, grid: Grid, tasks: Path, kernel: Path | None) -> Row:
     train, validation, test = _parts(cell, grid, tasks)
-    seed, log, extra = grid.seed_of(cell.run), Training(), ()
+    seed, log = grid.seed_of(cell.run), Training()
+    extra: tuple[str, ...] = ()
     settings = grid.settings_of(cell.recipe, cell.method, cell.acquisition)
     if cell.method == "informed":
         began = time.perf_counter()

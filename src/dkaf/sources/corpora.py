@@ -21,9 +21,13 @@ from dkaf.sources.download import Progress, UnreachableError, fetch
 from dkaf.sources.own import read_own
 from dkaf.sources.words import MIN_DOCUMENTS, MIN_WORDS, RECIPE, Counts, count_words, frequent
 
-__all__ = ["Corpus", "add_corpus", "corpus_names", "get_corpus", "in_usual_places", "load_corpus"]
+__all__ = ["Corpus", "NotHereError", "add_corpus", "corpus_names", "get_corpus", "in_usual_places", "load_corpus"]
 
 DIGITS = "digits"
+
+
+class NotHereError(InputError):
+    """A published corpus that was not got yet."""
 
 
 def corpus_names() -> list[str]:
@@ -54,7 +58,7 @@ def load_corpus(name: str) -> Corpus:
             return corpus
     folder = os.environ.get("DKAF_DATA")
     lacking = f"the cache {cache_folder()}" + (f" and DKAF_DATA={folder} lack it" if folder else " lacks it")
-    raise InputError(f"{name} must be there before it is loaded, {lacking}; run: dkaf data get {name}")
+    raise NotHereError(f"{name} must be there before it is loaded, {lacking}; run: dkaf data get {name}")
 
 
 def get_corpus(
