@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import lzma
 import os
 import random
 import signal
@@ -372,6 +373,20 @@ def test_rows_survive_the_file_byte_by_byte(reference: tuple[Path, Here], tmp_pa
         file.append(rows[:2])
         assert file.path.read_bytes().count(b"\n") == whole[:cut].count(b"\n") + 2
         assert {row.cell for row in rows[:2]} <= set(file.read())
+
+
+def test_compressed_rows_are_read_and_may_be_added_to(reference: tuple[Path, Here], tmp_path: Path) -> None:
+    whole = (reference[0] / "rows.jsonl").read_bytes()
+    rows = RowFile(reference[0] / "rows.jsonl").read()
+    (tmp_path / "rows.jsonl.xz").write_bytes(lzma.compress(whole))
+    file = RowFile(tmp_path / "rows.jsonl")
+    assert file.read() == rows
+    newer = dataclasses.replace(next(iter(rows.values())), stopped="again")
+    file.append([newer])
+    assert file.read() == rows | {newer.cell: newer}
+    (tmp_path / "rows.jsonl.xz").write_bytes(b"cut")
+    with pytest.raises(dkaf.InputError, match="cannot be read"):
+        file.read()
 
 
 def test_a_damaged_row_in_the_middle_is_named(tmp_path: Path) -> None:

@@ -136,6 +136,8 @@ def _run(options: argparse.Namespace) -> int:
         test_tasks=options.test_tasks,
         settings=_settings(options.settings),
     )
+    if options.jobs is not None and options.jobs < 1:
+        raise InputError(f"--jobs is at least 1, {options.jobs} came; raise it")
     if options.address is not None and options.engine != "ray":
         raise InputError("--address is for --engine ray, the engine is local; add --engine ray or leave it out")
     for name in grid.datasets:

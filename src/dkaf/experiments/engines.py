@@ -4,6 +4,7 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -47,8 +48,6 @@ class LocalEngine:
 
     def __init__(self, jobs: int | None = None) -> None:
         self.slots = (os.cpu_count() or 1) if jobs is None else jobs
-        if self.slots < 1:
-            raise InputError(f"--jobs is at least 1, {jobs} came")
         self._context = multiprocessing.get_context("spawn")
         self._workers: list[_Worker] = []
 
@@ -123,15 +122,11 @@ class RayEngine:
         self._ray = ray
         self._was_there = ray.is_initialized()
         if not self._was_there:
-            options = {"num_cpus": jobs} if jobs is not None and address in (None, "local") else {}
+            _check_answers(address)
             try:
-                ray.init(address=address, log_to_driver=False, logging_level="error", **options)
+                ray.init(address=address, log_to_driver=False, logging_level="error")
             except (ConnectionError, RuntimeError, ValueError, TimeoutError, OSError) as error:
-                reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-                raise InputError(
-                    f"a Ray cluster answers at the --address, {address} does not ({reason}); "
-                    "start one with `ray start --head` or leave --address out"
-                ) from error
+                raise _no_cluster(address, error) from error
         self._jobs = jobs
         self._perform = ray.remote(num_cpus=1, max_retries=TRIES - 1)(_perform_remotely)
         self._running: dict[Any, Job] = {}
@@ -166,6 +161,25 @@ class RayEngine:
         self._running, self._sent = {}, {}
         if not self._was_there:
             self._ray.shutdown()
+
+
+def _check_answers(address: str | None) -> None:
+    """Whether anything listens there. Ray itself would ask for ten minutes before it says no."""
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    if not (host and port.isdigit()):
+        return  # auto, local or a name of Ray's own: for Ray to say
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+    except (OSError, OverflowError) as error:
+        raise _no_cluster(address, error) from error
+
+
+def _no_cluster(address: str | None, error: Exception) -> InputError:
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return InputError(
+        f"a Ray cluster answers at the --address, {address} does not ({reason}); "
+        "start one with `ray start --head` or leave --address out"
+    )
 
 
 def _perform_remotely(job: Job, grid: Grid, *needed: Files) -> Outcome:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import lzma
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -80,7 +81,7 @@ class Row:
 
 
 class RowFile:
-    """Rows on disk, one JSON object a line. Only one process appends."""
+    """Rows on disk, one JSON object a line. Only one process appends. `xz rows.jsonl` makes them small to publish."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -100,7 +101,7 @@ class RowFile:
     def _whole_bytes(self) -> int:
         """The file up to the end of its last whole line."""
         with open(self.path, "rb") as file:
-            size = end = file.seek(0, os.SEEK_END)
+            end = file.seek(0, os.SEEK_END)
             while end > 0:
                 begin = max(0, end - 65536)
                 file.seek(begin)
@@ -108,7 +109,7 @@ class RowFile:
                 if newline >= 0:
                     return begin + newline + 1
                 end = begin
-            return 0 if size else size
+            return 0
 
     def read(self) -> dict[Cell, Row]:
         """The newest row of each cell, in the order of cells."""
@@ -116,16 +117,20 @@ class RowFile:
         return {cell: newest[cell] for cell in sorted(newest)}
 
     def _lines(self) -> Iterator[Row]:
-        if not self.path.exists():
-            return
-        try:
-            text = self.path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"the rows in {self.path} cannot be read: {error}; restore the file") from error
-        for number, line in enumerate(text.splitlines(keepends=True), 1):
-            if not line.endswith("\n"):
-                return  # half-written when its process was killed; its cell is run again
+        """Of the compressed file, if there is one beside, as published rows are, and then of the file itself."""
+        packed = self.path.with_name(self.path.name + ".xz")
+        for path in (packed, self.path):
+            if not path.exists():
+                continue
             try:
-                yield Row(**json.loads(line))
-            except (ValueError, TypeError) as error:
-                raise InputError(f"line {number} of {self.path} is no row ({error}); restore the file") from error
+                data = path.read_bytes()
+                text = (lzma.decompress(data) if path == packed else data).decode()
+            except (OSError, UnicodeDecodeError, lzma.LZMAError) as error:
+                raise InputError(f"the rows in {path} cannot be read ({error}); restore the file") from error
+            for number, line in enumerate(text.splitlines(keepends=True), 1):
+                if not line.endswith("\n"):
+                    break  # half-written when its process was killed; its cell is run again
+                try:
+                    yield Row(**json.loads(line))
+                except (ValueError, TypeError) as error:
+                    raise InputError(f"line {number} of {path} is no row ({error}); restore the file") from error
