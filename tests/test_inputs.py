@@ -104,3 +104,22 @@ def test_no_block_of_rows_is_left_with_one(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("dkaf.model.encoders.ROWS_AT_ONCE", 29)
     rows = SparseRows(sp.csr_array(COUNTS.astype(np.float32)), torch.device("cpu"))
     assert encode(torch.nn.Sequential(torch.nn.Linear(8, 2), torch.nn.BatchNorm1d(2)), rows).shape == (30, 2)
+
+
+@pytest.mark.parametrize("table", [True, False])
+def test_inner_products_are_those_of_the_rows_also_of_parts_of_parts(
+    monkeypatch: pytest.MonkeyPatch, table: bool
+) -> None:
+    draw = np.random.default_rng(0)
+    dense = draw.poisson(0.5, (9, 6)).astype(np.float32)
+    if not table:
+        monkeypatch.setattr("dkaf.model.inputs.TABLED_ROWS", 8)
+    rows = SparseRows(sp.csr_array(dense), torch.device("cpu"))
+    part = rows[torch.tensor([8, 3, 5, 0])][torch.tensor([2, 0, 1])]
+    left, right = torch.tensor([[0, 2], [1, 1]]), torch.tensor([[0, 1, 2], [2, 1, 0]])
+    found = part.inner(left, right)
+    if not table:
+        assert found is None
+        return
+    x = dense[[5, 8, 3]]
+    np.testing.assert_allclose(found, np.einsum("smd,snd->smn", x[left], x[right]))

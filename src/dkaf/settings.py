@@ -18,6 +18,9 @@ InputKind = Literal["auto", "counts", "standardise", "raw"]
 
 METHODS: tuple[Method, ...] = get_args(Method)
 ACQUISITIONS: tuple[Acquisition, ...] = get_args(Acquisition)
+# What the experiments search with: beside the paper's methods, what a user would pick without past tasks, and one that
+# nobody competes with.
+SEARCHERS = (*METHODS, "botorch", "informed")
 
 
 def _setting(default: Any, sentence: str, **bounds: int) -> Any:

@@ -1,6 +1,7 @@
 """`dkaf data`: the corpora by name."""
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,7 +90,7 @@ def _list(options: argparse.Namespace) -> None:
         return
     width = max(len(corpus["name"]) for corpus in corpora)
     for corpus in corpora:
-        print(f"{corpus['name']:<{width}}  {corpus['title']}\n{'':<{width}}  {corpus['state']}")
+        _say(f"{corpus['name']:<{width}}  {corpus['title']}\n{'':<{width}}  {corpus['state']}")
 
 
 def _get(options: argparse.Namespace) -> None:
@@ -138,13 +139,13 @@ def _print(corpus: "Corpus", options: argparse.Namespace) -> None:
     if options.json:
         print_json(about)
         return
-    print(f"{about['name']}: {about['title']}")
+    _say(f"{about['name']}: {about['title']}")
     counts = {"documents": about["documents"], "terms": about["terms"], "classes": len(about["classes"])}
     for what, count in counts.items():
         beside = f"{about['paper'][what]:>9,} in the paper" if about["paper"] else ""
-        print(f"  {what:<13}{count:>7,}{beside}")
+        _say(f"  {what:<13}{count:>7,}{beside}")
     for label, size in about["classes"].items():
-        print(f"  {'':<13}{size:>7,}  {label}")
+        _say(f"  {'':<13}{size:>7,}  {label}")
     forms = [form for form in about["forms"] if form != about["form"]]
     lines = {"form": about["form"] + (f" (there is also {', '.join(forms)})" if forms else "")}
     if about["min_documents"]:
@@ -154,4 +155,10 @@ def _print(corpus: "Corpus", options: argparse.Namespace) -> None:
         lines["files"] = "as published" if about["as_published"] else "NOT as published, taken unchecked"
     lines |= {"terms of use": about["terms_of_use"], "digest": about["digest"]}
     for what, words in lines.items():
-        print(f"  {what:<13}{words}")
+        _say(f"  {what:<13}{words}")
+
+
+def _say(line: str) -> None:
+    """Print it with escapes for what the output cannot show: names of files need not be text."""
+    encoding = sys.stdout.encoding or "utf-8"
+    print(line.encode(encoding, "backslashreplace").decode(encoding))

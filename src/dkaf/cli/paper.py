@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from dkaf.cli.data import get_with_bars
 from dkaf.errors import InputError
-from dkaf.settings import ACQUISITIONS, METHODS, RECIPES
+from dkaf.settings import ACQUISITIONS, METHODS, RECIPES, SEARCHERS
 
 if TYPE_CHECKING:
     from dkaf.experiments.engines import Engine
     from dkaf.experiments.paper import State
 
 FAILED_CELLS = 1
-SEARCHERS = (*METHODS, "botorch", "informed")
 
 
 def add_commands(commands: Any) -> None:
@@ -113,7 +112,8 @@ def _settings(assignments: list[str]) -> tuple[tuple[str, str], ...]:
         if "=" not in assignment:
             raise InputError(f"--set takes NAME=VALUE, {assignment!r} came; write for example --set updates=300")
     pairs = (assignment.split("=", 1) for assignment in assignments)
-    return tuple(sorted((name.strip().replace("-", "_"), value.strip()) for name, value in pairs))
+    named = [(name.strip().replace("-", "_"), value.strip()) for name, value in pairs]
+    return tuple(sorted(named))
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -172,7 +172,8 @@ def _summary(state: "State", out: Path) -> int:
     for cell, error in list(state.failed.items())[:5]:
         print(f"failed: {cell}: {error.strip().splitlines()[-1]}")
     more = f" ({len(state.failed) - 5} more are in rows.jsonl)" if len(state.failed) > 5 else ""
-    print(f"{len(state.failed)} cells failed{more}; the same command tries them again")
+    again = f"the same command tries them again; if files in {out / 'work'} are damaged, delete that folder first"
+    print(f"{len(state.failed)} cells failed{more}; {again}")
     return FAILED_CELLS
 
 

@@ -12,10 +12,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from dkaf.experiments.grid import Job
+from dkaf.experiments.grid import KERNEL_OF, Job
 from dkaf.experiments.names import method_name
 from dkaf.experiments.paper import State
-from dkaf.experiments.rows import Row
+from dkaf.experiments.rows import Cell, Row
 from dkaf.experiments.work import Failure, Files
 
 
@@ -43,6 +43,8 @@ class Board:
             self._live.stop()
 
     def show(self, state: State, job: Job | None, outcome: Files | Row | Failure | None) -> None:
+        if not self._greeted:
+            self._learn_times(state.rows.values())
         if job is not None and outcome is None:
             self._began[job.name] = time.monotonic()
         if job is not None and outcome is not None:
@@ -54,6 +56,14 @@ class Board:
         elif job is not None and outcome is not None and not isinstance(outcome, dict):
             self.say(f"[{len(state.rows)}/{len(state.cells)}] {_news(job, outcome)}; {self._left(state)}")
         self._greeted = True
+
+    def _learn_times(self, rows: Iterable[Row]) -> None:
+        """What work took when the grid was run before."""
+        for row in rows:
+            likelihood = row.seconds.get("likelihood", 0.0)
+            if row.method in KERNEL_OF:
+                self._took[_kind("kernel", row.cell)].append(likelihood)
+            self._took[_kind("cell", row.cell)].append(sum(row.seconds.values()) - likelihood)
 
     def say(self, line: str) -> None:
         self.console.print(line, highlight=False, markup=False, soft_wrap=True)
@@ -104,10 +114,15 @@ def standings(rows: Iterable[Row]) -> list[tuple[str, dict[str, tuple[float, int
 
 
 def _like(job: Job) -> str:
+    return _kind(job.kind, job.cell)
+
+
+def _kind(kind: str, cell: Cell) -> str:
     """Work that takes about as long."""
-    if job.kind == "tasks":
-        return f"tasks {job.cell.dataset}"
-    return f"{job.kind} {job.cell.method} {job.cell.recipe} {job.cell.dataset}"
+    if kind == "tasks":
+        return f"tasks {cell.dataset}"
+    method = KERNEL_OF[cell.method] if kind == "kernel" else cell.method
+    return f"{kind} {method} {cell.recipe} {cell.dataset}"
 
 
 def _called(job: Job) -> str:

@@ -3,8 +3,10 @@
 import contextlib
 import multiprocessing
 import os
+import shutil
 import signal
 import socket
+import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,6 +21,9 @@ from dkaf.experiments.work import Failure, Files, perform
 
 TRIES = 3
 """How often a job is begun whose worker dies: of one that kills its worker every time, enough is enough."""
+
+KEPT_IN_STORE = 32
+"""Files of shared work that a Ray cluster keeps for further jobs."""
 
 Outcome = Files | Row | Failure
 
@@ -49,6 +54,7 @@ class LocalEngine:
     def __init__(self, jobs: int | None = None) -> None:
         self.slots = (os.cpu_count() or 1) if jobs is None else jobs
         self._context = multiprocessing.get_context("spawn")
+        self._scratch = tempfile.mkdtemp(prefix="dkaf-")
         self._workers: list[_Worker] = []
 
     def start(self, job: Job, grid: Grid, needed: dict[str, Files]) -> None:
@@ -58,7 +64,7 @@ class LocalEngine:
         worker = next((w for w in self._workers if w.task is None), None)
         if worker is None:
             ours, theirs = self._context.Pipe()
-            process = self._context.Process(target=_serve, args=(theirs,), daemon=True)
+            process = self._context.Process(target=_serve, args=(theirs, self._scratch), daemon=True)
             process.start()
             theirs.close()
             worker = _Worker(process, ours)
@@ -76,7 +82,7 @@ class LocalEngine:
             try:
                 outcome = worker.pipe.recv()
                 worker.task = None
-            except (EOFError, ConnectionResetError):
+            except (EOFError, OSError):  # before its answer, or in the middle of it
                 worker.process.join()
                 self._workers.remove(worker)
                 if worker.tries < TRIES:
@@ -92,17 +98,21 @@ class LocalEngine:
             worker.process.join()
             worker.pipe.close()
         self._workers = []
+        shutil.rmtree(self._scratch, ignore_errors=True)
 
 
-def _serve(pipe: Connection) -> None:
+def _serve(pipe: Connection, scratch: str) -> None:
     """A worker's life: it answers jobs until its parent is gone, and then leaves nothing running."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
     keep_freed_memory()
     parent = multiprocessing.parent_process()
     assert parent is not None
 
+    tempfile.tempdir = scratch  # one place for all, which the parent removes, or the last of its children
+
     def watch() -> None:
         wait([parent.sentinel])
+        shutil.rmtree(scratch, ignore_errors=True)
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
@@ -142,6 +152,9 @@ class RayEngine:
         for name, files in needed.items():
             if name not in self._sent:
                 self._sent[name] = self._ray.put(files)
+        for name in list(self._sent)[:-KEPT_IN_STORE]:
+            if name not in needed:
+                del self._sent[name]  # jobs that use it keep it alive
         reference = self._perform.remote(job, grid, *(self._sent[name] for name in job.needs))
         self._running[reference] = job
 

@@ -46,8 +46,9 @@ class Drawing:
 
     @property
     def methods(self) -> list[str]:
-        """Those with a line, in the order of their names."""
-        found = {line.method for row in self.panels for panel in row for line in panel.lines}
+        """Those with a point to draw, in the order of their names."""
+        lines = (line for row in self.panels for panel in row for line in panel.lines)
+        found = {line.method for line in lines if np.isfinite(line.gaps).any()}
         return [method for method in NAMES if method in found] + sorted(found - NAMES.keys())
 
 
@@ -61,6 +62,7 @@ _STYLE = {
     "svg.hashsalt": "dkaf",
     "svg.fonttype": "path",
     "axes.linewidth": 0.8,
+    "text.parse_math": False,  # names are the user's: a dollar is a dollar
 }
 
 
@@ -111,10 +113,11 @@ def _draw_panel(axes: Axes, panel: Panel, drawing: Drawing) -> None:
 
 
 def _set_limits(axes: Axes, panels: Sequence[Panel]) -> None:
-    """From zero, a search that misses nothing, to a little above the highest bar."""
+    """From just below zero, so that the line of a search that misses nothing is seen, to just above the highest bar."""
     tops = [line.gaps + np.nan_to_num(line.errors) for panel in panels for line in panel.lines]
     highest = max((float(np.nanmax(top)) for top in tops if np.isfinite(top).any()), default=1.0)
-    axes.set_ylim(0, 1.05 * highest or 1.0)
+    highest = highest if highest > 0 else 1.0
+    axes.set_ylim(-0.04 * highest, 1.05 * highest)
 
 
 def line_style(method: str) -> dict[str, Any]:

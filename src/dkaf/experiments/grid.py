@@ -10,12 +10,9 @@ from typing import Any, Literal
 from dkaf.errors import InputError
 from dkaf.experiments.names import UNTRAINED, WITH_ACQUISITION
 from dkaf.experiments.rows import Cell
-from dkaf.settings import ACQUISITIONS, METHODS, RECIPES, check_choice
+from dkaf.settings import ACQUISITIONS, METHODS, RECIPES, SEARCHERS, check_choice
 from dkaf.settings import recipe as settings_of
 
-# Beside the paper's methods: what a user would pick without past tasks, and a searcher that nobody competes with.
-BEYOND = ("botorch", "informed")
-SEARCHERS = (*METHODS, *BEYOND)
 KERNEL_OF = {"dkaf": "dkl", "dkl": "dkl", "gp": "gp", "metabo": "gp"}
 """Whose training by likelihood each method starts from."""
 SLOWEST_FIRST = ("metabo", "rl", "botorch", "dkaf", "dkl", "gp", "informed", "random")
@@ -40,8 +37,10 @@ class Grid:
     """Overrides of the recipes, for every method."""
 
     def __post_init__(self) -> None:
-        for what, values in (("datasets", self.datasets), ("sizes", self.sizes), ("methods", self.methods)):
-            if not values or len(set(values)) < len(values):
+        parts = {"datasets": self.datasets, "sizes": self.sizes, "methods": self.methods, "recipe": self.recipes}
+        parts |= {"acquisitions": self.acquisitions, "set": tuple(name for name, _ in self.settings)}
+        for what, values in parts.items():
+            if len(set(values)) < len(values) or (not values and what != "set"):
                 raise InputError(f"--{what} names at least one, each once; {','.join(map(str, values)) or 'none'} came")
         for method in self.methods:
             check_choice("--methods", method, SEARCHERS)
@@ -56,11 +55,19 @@ class Grid:
                 raise InputError(f"{option} is at least 1, {number} came; raise it")
         for name, (method, acquisition) in product(self.recipes, self.variants):
             settings = self.settings_of(name, method, acquisition)  # refuses unknown or impossible settings
-            if settings.initial + settings.queries > self.pool_size:
-                raise InputError(
-                    f"pools of {self.pool_size} do not fit {settings.queries} queries after {settings.initial} "
-                    "starting points; raise --pool-size"
-                )
+            if method == "botorch" and settings.initial == 0:
+                raise InputError("method botorch starts from at least 1 point, initial is 0; raise it")
+        self.pool_size_of(self.pool_size + 1)
+
+    def pool_size_of(self, n_documents: int) -> int:
+        """Candidates of a task: a small corpus gives pools of all that it has but the target."""
+        settings, size = self.settings_of(self.recipes[0], "random", ""), min(self.pool_size, n_documents - 1)
+        if settings.initial + settings.queries > size:
+            raise InputError(
+                f"pools of {size} do not fit {settings.queries} queries after {settings.initial} starting points; "
+                "raise --pool-size, take a larger corpus, or lower queries"
+            )
+        return size
 
     @property
     def variants(self) -> tuple[tuple[str, str], ...]:
@@ -91,7 +98,7 @@ class Grid:
         return settings_of(recipe, method, acquisition or "mi", **dict(self.settings))
 
     def describe(self, corpora: dict[str, dict[str, Any]]) -> dict[str, Any]:
-        """As JSON, for the folder: `identity` must agree for rows to belong together, `cells` may grow."""
+        """As JSON, for the folder: `cells` may grow, all else must agree for rows to belong together."""
         recipes = {
             name: {f"{m}-{a}" if a else m: dataclasses.asdict(self.settings_of(name, m, a)) for m, a in self.variants}
             for name in self.recipes

@@ -23,7 +23,13 @@ UNTRAINED = ("random", "botorch", INFORMED)
 WITH_ACQUISITION = (OURS, "dkl", "gp")
 """Methods that come once an acquisition function; the others are the same beside each."""
 
-DATASETS = {"reuters": "Reuters", "neurips": "NeurIPS", "webkb": "WebKB", "digits": "Digits"}
+DATASETS = {
+    "reuters": "Reuters",
+    "neurips": "NeurIPS",
+    "neurips-2001-2003": "NeurIPS 2001-2003",
+    "webkb": "WebKB",
+    "digits": "Digits",
+}
 
 # Okabe and Ito's colours, told apart by colour-blind readers too; the informed searcher has the colour of the text.
 COLOURS = {

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from dkaf.experiments.names import DATASETS, WITH_ACQUISITION, in_order, methods
 from dkaf.experiments.rows import Cell, Row, RowFile
 from dkaf.experiments.statistics import Setting, Standing, by_setting, standings
 from dkaf.settings import ACQUISITIONS, RECIPES
+from dkaf.tasks import FloatArray
 
 ROWS = "rows.jsonl"
 GRID = "grid.json"
@@ -116,7 +118,7 @@ class Outcome:
 
 def read_outcome(folder: Path) -> Outcome:
     """The rows in `folder` and the plan beside them; without a plan, the product of what occurs was planned."""
-    rows = {cell: _checked(row) for cell, row in RowFile(folder / ROWS).read().items()}
+    rows = _read_rows(folder / ROWS)
     if not rows:
         raise InputError(f"a report is of rows, {folder / ROWS} has none; run `dkaf paper run --out {folder}` first")
     for dataset in sorted({cell.dataset for cell in rows}):
@@ -130,19 +132,61 @@ def read_outcome(folder: Path) -> Outcome:
     return Outcome(rows, planned_cells(grid.get("cells"), rows, folder / GRID), grid)
 
 
+def _read_rows(path: Path) -> dict[Cell, Row]:
+    try:
+        rows = RowFile(path).read()
+    except TypeError as error:  # cells that cannot be told apart or put in order
+        raise InputError(f"the cells of rows in {path} are names and numbers ({error}); restore the file") from error
+    for cell, row in rows.items():
+        problem = _strange(cell) or _strange(row)
+        if problem:
+            raise InputError(f"the row of {cell} in {path} {problem}; restore the file")
+    return {cell: _checked(row) for cell, row in rows.items()}
+
+
+KINDS: dict[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("dataset", "recipe", "method", "acquisition", "machine"), str),
+    **dict.fromkeys(("size", "run", "seed", "updates", "best_update"), int),
+    **dict.fromkeys(("seconds", "versions"), dict),
+    **dict.fromkeys(("commit", "error"), (str, NoneType)),
+}
+"""What a report takes the fields of cells and rows to be."""
+
+
+def _strange(one: Cell | Row) -> str:
+    """What is not as it should be; empty if all is."""
+    for name, kind in KINDS.items():
+        value = getattr(one, name, None)
+        if hasattr(one, name) and (not isinstance(value, kind) or isinstance(value, bool)):
+            return f"has {json.dumps(value)} as its {name}"
+    if isinstance(one, Row) and _numbers(list(one.seconds.values()), 1) is None:
+        return f"has {json.dumps(one.seconds)} as its seconds"
+    return ""
+
+
 def _checked(row: Row) -> Row:
     """A row whose gaps are no table of numbers counts as failed."""
     if row.error is not None:
         return row
-    try:
-        gaps = np.asarray(row.gaps, dtype=float)
-    except (TypeError, ValueError):
+    gaps, start = _numbers(row.gaps, 2), _numbers(row.start_gaps, 1)
+    if gaps is None or gaps.size == 0:
         return replace(row, error="its gaps are no table of numbers")
-    if gaps.ndim != 2 or gaps.size == 0 or not np.isfinite(gaps).all():
-        return replace(row, error="its gaps are no table of numbers")
-    if len(row.start_gaps) not in (0, len(gaps)):
+    if start is None:
+        return replace(row, error="its gaps at the start are no numbers")
+    if len(start) not in (0, len(gaps)):
         return replace(row, error="it has not as many starts as test tasks")
     return row
+
+
+def _numbers(values: Any, dimensions: int) -> FloatArray | None:
+    """Finite ones, in so many dimensions; None if they are anything else."""
+    try:
+        found = np.asarray(values)
+    except ValueError:  # lists of different lengths
+        return None
+    if found.dtype.kind not in "iuf" or found.ndim != dimensions or not np.isfinite(found).all():
+        return None
+    return found.astype(float)
 
 
 def _read_grid(path: Path) -> dict[str, Any]:
@@ -160,16 +204,16 @@ def _read_grid(path: Path) -> dict[str, Any]:
 def planned_cells(axes: Any, rows: Iterable[Cell], path: Path) -> frozenset[Cell]:
     """The product of the plan's axes; without a plan, of what occurs."""
     if axes is None:
-        cells = list(rows)
+        there = list(rows)
         axes = {
-            "datasets": {cell.dataset for cell in cells},
-            "recipes": {cell.recipe for cell in cells},
-            "sizes": {cell.size for cell in cells},
-            "runs": {cell.run for cell in cells},
-            "methods": {(cell.method, cell.acquisition) for cell in cells},
+            "datasets": {cell.dataset for cell in there},
+            "recipes": {cell.recipe for cell in there},
+            "sizes": {cell.size for cell in there},
+            "runs": {cell.run for cell in there},
+            "methods": {(cell.method, cell.acquisition) for cell in there},
         }
     try:
-        return frozenset(
+        cells = frozenset(
             Cell(dataset, recipe, size, run, method, acquisition)
             for dataset, recipe, size, run, (method, acquisition) in product(
                 axes["datasets"], axes["recipes"], axes["sizes"], axes["runs"], axes["methods"]
@@ -179,3 +223,7 @@ def planned_cells(axes: Any, rows: Iterable[Cell], path: Path) -> frozenset[Cell
         raise InputError(
             f"the plan's cells in {path} cannot be read ({error!r}); run `dkaf paper run` again"
         ) from error
+    for cell in cells:
+        if problem := _strange(cell):
+            raise InputError(f"a cell of the plan {path} {problem}; run `dkaf paper run` again")
+    return cells

@@ -1,9 +1,14 @@
-"""One page that needs nothing else: its style, tables and figures, readable on a phone and in the dark."""
+"""One page that needs nothing else: its style, numbers, tables and figures, readable on a phone and in the dark."""
 
 import base64
 import html
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+import numpy as np
+
+NOTHING = "\N{EN DASH}"
 
 
 @dataclass(frozen=True)
@@ -23,6 +28,45 @@ class Picture:
     wide_dark: bytes
     narrow: bytes
     narrow_dark: bytes
+
+
+def number(value: float, decimals: int, sign: bool = False) -> str:
+    """With a minus sign as long as the plus; what is no number is a dash.
+
+    >>> number(1.234, 2), number(0.5, 1, sign=True)
+    ('1.23', '+0.5')
+    """
+    if math.isnan(value):
+        return NOTHING
+    return f"{value:{'+' if sign else ''}.{decimals}f}".replace("-", "\N{MINUS SIGN}")
+
+
+def decimals_of(gaps: Iterable[float]) -> int:
+    """Decimals that show three figures of a typical gap, two at least.
+
+    >>> decimals_of([3.2, 14.1]), decimals_of([0.02, 0.03]), decimals_of([])
+    (2, 4, 2)
+    """
+    positive = [gap for gap in gaps if gap > 0]
+    return int(np.clip(2 - math.floor(math.log10(np.median(positive))), 2, 8)) if positive else 2
+
+
+def listed(items: Sequence[str]) -> str:
+    """One after the other, the last after "and".
+
+    >>> listed(["a"]), listed(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    return " and ".join(filter(None, (", ".join(items[:-1]), *items[-1:])))
+
+
+def counted(count: int, noun: str) -> str:
+    """With the noun's number.
+
+    >>> counted(1, "run"), counted(1350, "cell")
+    ('1 run', '1,350 cells')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def escaped(text: object) -> str:

@@ -15,6 +15,7 @@ from filelock import FileLock, Timeout
 from dkaf.errors import InputError
 from dkaf.experiments.engines import Engine
 from dkaf.experiments.grid import Grid, Job, plan
+from dkaf.experiments.peers import check_botorch
 from dkaf.experiments.rows import Cell, Row, RowFile
 from dkaf.experiments.work import Failure, Files, corpus_files
 from dkaf.files import whole_file
@@ -48,13 +49,23 @@ def run_grid(
 ) -> State:
     """Fill the cells of the grid that `out` lacks. Interrupted or killed at any time, the same call goes on."""
     corpora = {name: load_corpus(name) for name in grid.datasets}
+    for corpus in corpora.values():
+        grid.pool_size_of(len(corpus.labels))  # refuses one that is too small
+    if "botorch" in grid.methods:
+        check_botorch()
     _make_folder(out)
+    lock = FileLock(out / ".lock", timeout=0)
     try:
-        with FileLock(out / ".lock", timeout=0):
-            grid = _claim(grid, out, corpora, extend, command)
-            return _fill_grid(grid, out, corpora, engine, show)
+        lock.acquire()
     except Timeout as error:
         raise InputError(f"one process at a time fills a grid, another is at work in {out}; wait for it") from error
+    except OSError as error:
+        raise InputError(f"--out is a folder to write in, {out} is not ({error.strerror}); name another") from error
+    try:
+        _claim(grid, out, corpora, extend, command)
+        return _fill_grid(grid, out, corpora, engine, show)
+    finally:
+        lock.release()
 
 
 def _fill_grid(
@@ -134,23 +145,29 @@ class Store:
                 with whole_file(beside / file) as opened:
                     opened.write(data)
             os.replace(beside, self.folder / name)
-        except BaseException:
+        except BaseException as error:
             shutil.rmtree(beside, ignore_errors=True)
+            if isinstance(error, OSError):
+                raise InputError(
+                    f"{self.folder / name} cannot be made ({error.strerror}); clear {self.folder}"
+                ) from error
             raise
 
 
 def _make_folder(out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
+        others = [
+            path.name for path in out.iterdir() if not path.name.startswith(".")
+        ]  # a lock, or a half-written file
     except OSError as error:
         raise InputError(f"--out is a folder, {out} cannot be one ({error.strerror}); name another") from error
-    others = {path.name for path in out.iterdir()} - {".lock"}
     if others and not (out / "grid.json").exists():
         raise InputError(f"--out is a new folder, an empty one or a grid's, {out} holds other files; name another")
 
 
-def _claim(grid: Grid, out: Path, corpora: dict[str, Corpus], extend: bool, command: str) -> Grid:
-    """Write what the folder holds, or check that it is the same; to extend is to fill the new cells as well."""
+def _claim(grid: Grid, out: Path, corpora: dict[str, Corpus], extend: bool, command: str) -> None:
+    """Write what the folder is of, or check that the grid is part of it; to extend it is to let it grow."""
     about = {
         name: {"digest": c.digest, "documents": len(c.labels), "terms": len(c.terms), "form": c.form}
         for name, c in corpora.items()
@@ -159,7 +176,7 @@ def _claim(grid: Grid, out: Path, corpora: dict[str, Corpus], extend: bool, comm
     if path.exists():
         try:
             old = json.loads(path.read_text())
-            differs = _differences(old, new)
+            differs, merged = _differences(old, new), _merged(old, new)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(f"{path} does not describe a grid ({error}); restore it or name another --out") from error
         if differs:
@@ -167,30 +184,32 @@ def _claim(grid: Grid, out: Path, corpora: dict[str, Corpus], extend: bool, comm
                 f"the folder of a grid takes rows of that grid alone, {out} holds one with another "
                 f"{', '.join(differs)}; name another --out"
             )
-        if old["cells"] != new["cells"]:
-            if not extend:
-                parts = ", ".join(part for part in new["cells"] if old["cells"].get(part) != new["cells"][part])
-                raise InputError(
-                    f"{out} holds a grid with other {parts}; repeat its command ({old.get('command', '')}), "
-                    "add --extend to let it grow, or name another --out"
-                )
-            merged = {
-                part: old["cells"][part] + [value for value in values if value not in old["cells"][part]]
-                for part, values in new["cells"].items()
-            }
-            if merged != new["cells"]:
-                new = new | {"cells": merged}
-            new["corpora"] = old["corpora"] | new["corpora"]
-            new["recipes"] = {
-                name: old["recipes"].get(name, {}) | new["recipes"].get(name, {})
-                for name in {**old["recipes"], **new["recipes"]}
-            }
-            new["command"] = f"{old.get('command', '')} && {command}"
-        else:
-            return grid
+        if merged["cells"] == old["cells"]:
+            return
+        if not extend:
+            parts = ", ".join(part for part in merged["cells"] if merged["cells"][part] != old["cells"][part])
+            raise InputError(
+                f"{out} holds a grid without these {parts}; add --extend to let it grow, or name another --out"
+            )
+        new = merged
     with whole_file(path) as file:
         file.write(json.dumps(new, indent=2).encode())
-    return grid
+
+
+def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """Both grids' cells, with what decides about them."""
+    return new | {
+        "cells": {
+            part: old["cells"][part] + [value for value in values if value not in old["cells"][part]]
+            for part, values in new["cells"].items()
+        },
+        "corpora": old["corpora"] | new["corpora"],
+        "recipes": {
+            name: old["recipes"].get(name, {}) | new["recipes"].get(name, {})
+            for name in old["recipes"] | new["recipes"]
+        },
+        "command": f"{old['command']} && {new['command']}",
+    }
 
 
 def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:

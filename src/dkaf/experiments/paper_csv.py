@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dkaf.experiments.outcome import Outcome
-from dkaf.experiments.paper_tables import PAPER_MACHINE, Compared, best_methods, figure4_setting, table1
+from dkaf.experiments.paper_tables import PAPER_MACHINE, Compared, figure4_settings, table1, winners
 from dkaf.experiments.statistics import Comparison, Setting, UnpairedError, query_curve
 
 
@@ -40,11 +40,9 @@ def cell_records(outcome: Outcome) -> list[dict[str, Any]]:
     """One a setting: what Figure 3 and the table of all cells show."""
     best: dict[Setting, list[str]] = {}
     for recipe in outcome.recipes:
-        for dataset in outcome.datasets:
-            for size in outcome.sizes:
-                for acquisition in outcome.acquisitions:
-                    for method in best_methods(outcome, dataset, recipe, size, acquisition):
-                        best.setdefault(Setting(dataset, recipe, size, *method), []).append(acquisition)
+        for (dataset, size, acquisition), methods in winners(outcome, recipe).items():
+            for method in methods:
+                best.setdefault(Setting(dataset, recipe, size, *method), []).append(acquisition)
     records = []
     for setting in outcome.settings:
         standing = outcome.standings.get(setting)
@@ -87,12 +85,10 @@ def comparison_records(compared: Sequence[Compared]) -> list[dict[str, Any]]:
 
 def figure4_records(outcome: Outcome) -> list[dict[str, Any]]:
     """The gap after each query, with the fewest training tasks."""
-    size, acquisition = figure4_setting(outcome)
     records = []
-    for setting in outcome.settings:
-        wanted = setting.size == size and (setting.method, setting.acquisition) in outcome.contest(acquisition)
+    for setting in figure4_settings(outcome):
         rows = outcome.by_setting.get(setting)
-        if wanted and rows:
+        if rows:
             for query, (gap, error) in enumerate(zip(*query_curve(rows), strict=True)):
                 records.append(
                     _columns(setting)

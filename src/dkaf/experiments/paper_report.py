@@ -6,7 +6,9 @@ from pathlib import Path
 
 from dkaf.experiments import page
 from dkaf.experiments.figures import Drawing, darkened, draw, png_bytes, svg_bytes
+from dkaf.experiments.names import INFORMED
 from dkaf.experiments.outcome import Outcome, read_outcome
+from dkaf.experiments.page import counted, listed
 from dkaf.experiments.paper_csv import cell_records, comparison_records, csv_bytes, figure4_records, table1_records
 from dkaf.experiments.paper_sections import (
     cells_tables,
@@ -14,13 +16,13 @@ from dkaf.experiments.paper_sections import (
     growth_table,
     has_informed,
     most_runs,
+    provenance,
     recipes_table,
     rivals_table,
     timing_table,
 )
-from dkaf.experiments.paper_tables import Results, figure3, figure4, figure4_setting
-from dkaf.experiments.paper_words import absences, completeness, counted, findings, listed
-from dkaf.experiments.provenance import provenance
+from dkaf.experiments.paper_tables import Results, figure3, figure4, figure4_setting, figure4_settings
+from dkaf.experiments.paper_words import absences, completeness, findings
 from dkaf.experiments.statistics import RESAMPLES, UnpairedError
 from dkaf.files import whole_file
 
@@ -122,12 +124,11 @@ def _recipe_section(results: Results, recipe: str, third: page.Picture, fourth: 
     size, acquisition = figure4_setting(outcome)
     setting = f"{size} training tasks{f', {acquisition.upper()}' if acquisition else ''}"
     shown = [s for s in outcome.settings if s.recipe == recipe]
-    smallest = [s for s in shown if s.size == size and (s.method, s.acquisition) in outcome.contest(acquisition)]
+    queried = [s for s in figure4_settings(outcome) if s.recipe == recipe]
     words = ["Average cumulative gap on test tasks against the number of training tasks.", error_words(outcome)]
     if len(outcome.acquisitions) > 1:
         words.append("Methods without an acquisition function to vary are the same in all columns.")
-    if has_informed(outcome):
-        words.append("Dotted: a searcher that knows the hidden representation, nobody's competitor.")
+    words.append(informed_words(outcome))
     name = f": recipe {page.escaped(recipe)}" if len(outcome.recipes) > 1 else ""
     return "\n".join(
         (
@@ -136,13 +137,13 @@ def _recipe_section(results: Results, recipe: str, third: page.Picture, fourth: 
             page.picture(
                 third,
                 "Average cumulative gap against the number of training tasks, a line a method",
-                [" ".join(words), *absences(outcome, shown)],
+                [" ".join(filter(None, words)), *absences(outcome, shown)],
             ),
             f"<h3>Figure 4. Query by query: {page.escaped(setting)}</h3>",
             page.picture(
                 fourth,
                 "Gap after each query, a line a method",
-                [f"Gap after each query; 0 is the start. {error_words(outcome)}", *absences(outcome, smallest)],
+                [f"Gap after each query; 0 is the start. {error_words(outcome)}", *absences(outcome, queried)],
             ),
             timing_table(results, recipe),
             rivals_table(results, recipe),
@@ -162,15 +163,40 @@ def error_words(outcome: Outcome) -> str:
     return "Standard errors are over runs; where there is a single run, over its test tasks."
 
 
+def informed_words(outcome: Outcome) -> str:
+    """Who the dotted line is, and why it may be at zero."""
+    if not has_informed(outcome):
+        return ""
+    text = "Dotted: a searcher that knows the hidden representation, nobody's competitor."
+    gaps = [standing.gap for setting, standing in outcome.standings.items() if setting.method == INFORMED]
+    if not gaps or any(gaps):
+        return text
+    return f"{text} It is at 0: one distance without noise tells it the target, and its first query is the best."
+
+
+CHANCE = {2: "two", 3: "four", 4: "five", 5: "six", 7: "seven", 10: "ten"}
+"""From so many runs on, about one in so many comparisons between equals is told apart where runs differ much more than
+tasks do, one in fifty where they do not differ: tests/test_statistics.py simulates both."""
+
+
 def how_sure(outcome: Outcome) -> str:
     """What the intervals are and what they cannot tell."""
     runs = most_runs(outcome)
+    if not runs:
+        return "Nothing is measured yet."
     tasks = sorted({len(row.gaps) for row in outcome.rows.values() if row.error is None})
     text = (
-        f"{counted(runs, 'run')} of {listed([str(count) for count in tasks])} test tasks. Intervals are 95% by a "
-        f"bootstrap of {RESAMPLES:,} resamples over runs and, within them, tasks, on the same test tasks and starts "
-        "for both sides; of twenty comparisons between equals, about one would be told apart by chance."
+        f"{counted(runs, 'run')} of {listed([str(count) for count in tasks])} test task{'s' if tasks != [1] else ''}. "
+        f"Intervals are 95% by a bootstrap of {RESAMPLES:,} resamples over runs and, within them, tasks, on the same "
+        "test tasks and starts for both sides."
     )
     if runs == 1:
-        return f"{text} With a single run the intervals know nothing of how much runs differ."
-    return f"{text} With so few runs the intervals are rough." if runs < 5 else text
+        return (
+            f"{text} With a single run the intervals know nothing of how much runs differ: where methods that are "
+            "equal on average do, most comparisons between them can be told apart by chance."
+        )
+    share = CHANCE[max(least for least in CHANCE if least <= runs)]
+    return (
+        f"{text} Intervals over few runs are too narrow where methods differ from run to run: with {runs} runs, up to "
+        f"about one in {share} comparisons between equals can be told apart by chance, with fewer runs more."
+    )

@@ -1,15 +1,28 @@
-"""The report's tables as parts of its page."""
+"""The report's tables as parts of its page, and how its rows were made."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any
 
 from dkaf.experiments import page
-from dkaf.experiments.names import INFORMED, OURS, dataset_name, method_name
-from dkaf.experiments.outcome import Outcome
-from dkaf.experiments.page import Td
-from dkaf.experiments.paper_tables import PAPER_MACHINE, Compared, Results, Timing, all_rivals, best_methods, table1
-from dkaf.experiments.paper_words import NOTHING, counted, gap_decimals, listed, number, tallies
+from dkaf.experiments.grid import KERNEL_OF
+from dkaf.experiments.names import INFORMED, OURS, UNTRAINED, dataset_name, method_name
+from dkaf.experiments.outcome import ROWS, Outcome
+from dkaf.experiments.page import NOTHING, Td, counted, listed, number
+from dkaf.experiments.paper_tables import (
+    PAPER_MACHINE,
+    Compared,
+    Results,
+    Timing,
+    all_rivals,
+    table1,
+    usual_sizes,
+    winners,
+)
+from dkaf.experiments.paper_words import gap_decimals, tallies
+from dkaf.experiments.rows import Row
 from dkaf.experiments.statistics import Answer, Comparison, Setting, UnpairedError
+from dkaf.sources.catalogue import PUBLISHED
 
 Line = list[Td | str]
 MISSING = Td("missing", kind="absent")
@@ -53,14 +66,15 @@ def rivals_table(results: Results, recipe: str) -> str:
     summary: list[Line] = []
     for method, tally in tallies(results.outcome, compared).items():
         unknown = Td(str(tally.unknown), kind="absent" if tally.unknown else "")
-        summary.append([method_name(method), str(tally.lower), str(tally.undecided), str(tally.higher), unknown])
+        counts = (tally.lower, tally.undecided, tally.same, tally.higher)
+        summary.append([method_name(method), *map(str, counts), unknown])
     parts = [
         "<h3>Ours against each method</h3>",
         page.table(
-            ["against", "lower", "not told apart", "higher", "not known"],
+            ["against", "lower", "not told apart", "the same", "higher", "not known"],
             [("", summary)],
             "In how many combinations of dataset, training tasks and acquisition function the gap of ours is lower or "
-            "higher, compared task by task.",
+            "higher, compared task by task; the same where no test task differs.",
         ),
         page.paragraph(
             "In each of them: the gap of ours minus that of the other method, below zero where ours is better, and its "
@@ -94,25 +108,25 @@ def growth_table(results: Results, recipe: str) -> str:
     growth = results.growth_of(recipe)
     if not growth:
         return ""
-    outcome, usual = results.outcome, usual_runs(growth)
+    outcome, usual, sizes = results.outcome, usual_runs(growth), usual_sizes(results.outcome, growth)
     found = {(c.first.dataset, c.first.method, c.first.acquisition): c for c in growth}
     rows: list[Line] = []
     for method in outcome.methods:
         changes = [found.get((dataset, *method)) for dataset in outcome.datasets]
         if any(changes):
-            rows.append([_method(*method), *(_change(outcome, c, usual) if c else MISSING for c in changes)])
+            rows.append([_method(*method), *(_change(outcome, c, usual, sizes) if c else MISSING for c in changes)])
     return "<h3>What more training tasks change</h3>" + page.table(
         ["method", *map(dataset_name, outcome.datasets)],
         [("", rows)],
-        f"The gap with {outcome.sizes[-1]} training tasks minus the gap with {outcome.sizes[0]}, on the same test "
+        f"The gap with {sizes[1]} training tasks minus the gap with {sizes[0]}, or as a square says, on the same test "
         f"tasks, and its 95% interval; below zero, more tasks help. {_usual_words(usual)}",
     )
 
 
-def _change(outcome: Outcome, compared: Compared, usual: int) -> Td:
+def _change(outcome: Outcome, compared: Compared, usual: int, usual_sizes: tuple[int, int]) -> Td:
     square = _difference(compared.result, gap_decimals(outcome, compared.first.dataset), usual)
     sizes = (compared.second.size, compared.first.size)
-    if sizes == (outcome.sizes[0], outcome.sizes[-1]):
+    if sizes == usual_sizes:
         return square
     return Td(square.text, (*square.notes, f"{sizes[0]} to {sizes[1]} tasks"), square.kind)
 
@@ -149,18 +163,19 @@ def cells_tables(results: Results, recipe: str, words: str) -> str:
     aside = ", the informed searcher aside" if has_informed(outcome) else ""
     caption = (
         f"Mean gap ± standard error. {words} Marked: the lowest mean of a column under each acquisition "
-        f"function{aside}. {_usual_words(most_runs(outcome))}"
+        f"function{aside}, each of them where several tie. {_usual_words(most_runs(outcome))}"
     )
+    best = winners(outcome, recipe)
     parts = ["<h3>All cells</h3>", page.paragraph(caption, "note")]
     for dataset in outcome.datasets:
         groups: list[tuple[str, list[Line]]] = []
         for acquisition in outcome.acquisitions:
-            best = {size: best_methods(outcome, dataset, recipe, size, acquisition) for size in outcome.sizes}
             rows: list[Line] = []
             for method in outcome.contest(acquisition):
                 row: Line = [_method(*method)]
                 for size in outcome.sizes:
-                    row.append(_cell(outcome, Setting(dataset, recipe, size, *method), method in best[size]))
+                    marked = method in best[dataset, size, acquisition]
+                    row.append(_cell(outcome, Setting(dataset, recipe, size, *method), marked))
                 rows.append(row)
             groups.append((acquisition.upper(), rows))
         columns = ["", *(f"{size} tasks" for size in outcome.sizes)]
@@ -207,10 +222,17 @@ def _difference(result: Answer, decimals: int, usual: int) -> Td:
         return MISSING
     if isinstance(result, UnpairedError):
         return Td("cannot be paired", (str(result),), "absent")
+    runs = counted(len(result.runs), "run") if len(result.runs) != usual else ""
+    if result.verdict == "the same":
+        return Td(result.verdict, (runs,), "quiet")
     limits = f"{number(result.low, decimals)} to {number(result.high, decimals)}"
-    runs = f", {counted(len(result.runs), 'run')}" if len(result.runs) != usual else ""
+    words = ", ".join(filter(None, (result.verdict, runs)))
     kind = result.verdict if result.verdict in ("lower", "higher") else ""
-    return Td(number(result.difference, decimals, sign=True), (limits, result.verdict + runs), kind)
+    return Td(
+        number(result.difference, decimals, sign=True),
+        (words,) if result.verdict == "not known" else (limits, words),
+        kind,
+    )
 
 
 def usual_runs(compared: Sequence[Compared]) -> int:
@@ -229,8 +251,88 @@ def has_informed(outcome: Outcome) -> bool:
 
 
 def _usual_words(runs: int) -> str:
-    return f"Over {counted(runs, 'run')} unless a square says otherwise."
+    return f"Over {counted(runs, 'run')} unless a square says otherwise." if runs else ""
 
 
 def _method(method: str, acquisition: str = "") -> Td:
     return Td(method_name(method, acquisition), kind="ours" if method == OURS else "")
+
+
+def provenance(outcome: Outcome) -> str:
+    """The page's last section."""
+    rows: list[list[Td | str]] = [[name, Td(value, kind="left")] for name, value in _facts(outcome).items() if value]
+    return "\n".join(
+        (
+            "<h2 id='made'>How it was made</h2>",
+            page.paragraph(
+                f"All of this is computed from {ROWS} in this folder, one row a cell; its numbers are in cells.csv, "
+                "comparisons.csv, figure4.csv and table1.csv beside this page, its figures as PNG and SVG."
+            ),
+            page.table(["", ""], [("", rows)]),
+            _corpora(outcome.grid.get("corpora")),
+        )
+    )
+
+
+def _facts(outcome: Outcome) -> dict[str, str]:
+    rows = list(outcome.rows.values())
+    seeds = sorted({(row.run, row.seed) for row in rows})
+    versions: dict[str, set[str]] = {}
+    for row in rows:
+        for name, version in row.versions.items():
+            versions.setdefault(name, set()).add(str(version))
+    spent = computing_seconds(rows)
+    time = f"{spent / 3600:,.1f} hours" if spent >= 3600 else f"{spent / 60:.1f} minutes"
+    facts = {
+        "command": str(outcome.grid.get("command", "")),
+        "seed": str(outcome.grid.get("seed", "")),
+        "seeds of runs": ", ".join(f"run {run}: {seed}" for run, seed in seeds),
+        "commit": listed(sorted({row.commit or "unknown" for row in rows})),
+        "versions": ", ".join(f"{name} {' and '.join(sorted(found))}" for name, found in sorted(versions.items())),
+        "machine": listed(sorted({row.machine or "unknown" for row in rows if row.error is None})),
+        "computing time": f"{time}, work that cells share counted once",
+    }
+    protocol = outcome.grid.get("protocol")
+    if isinstance(protocol, Mapping):
+        facts |= {str(name).replace("_", " "): _words(value) for name, value in protocol.items()}
+    return facts
+
+
+def computing_seconds(rows: Iterable[Row]) -> float:
+    """Of all stages, each piece of work once: rows share a kernel's likelihood, or are one search, as `grid.plan` has it."""
+    pieces: dict[Hashable, float] = {}
+    for row in rows:
+        for stage, seconds in row.seconds.items():
+            piece: Hashable = (row.cell, stage)
+            if row.method in UNTRAINED:
+                piece = (row.method, row.dataset, row.run, stage)
+            elif stage == "likelihood" and row.method in KERNEL_OF:
+                piece = (KERNEL_OF[row.method], row.dataset, row.recipe, row.size, row.run)
+            pieces[piece] = max(seconds, pieces.get(piece, 0.0))
+    return sum(pieces.values())
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} = {inner}" for name, inner in value.items())
+    return str(value)
+
+
+def _corpora(corpora: Any) -> str:
+    if not isinstance(corpora, Mapping) or not corpora:
+        return ""
+    rows: list[list[Td | str]] = []
+    for name, corpus in corpora.items():
+        facts = corpus if isinstance(corpus, Mapping) else {}
+        paper = PUBLISHED[name].paper if name in PUBLISHED else None
+        counts = [
+            Td(_count(facts.get(key, NOTHING)), (f"paper: {_count(getattr(paper, key))}" if paper else "",))
+            for key in ("documents", "terms")
+        ]
+        words = [Td(str(facts.get(key, NOTHING))[:16], kind="left") for key in ("form", "digest")]
+        rows.append([dataset_name(str(name)), *counts, *words])
+    return page.table(["corpus", "documents", "terms", "form", "digest"], [("", rows)])
+
+
+def _count(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,7 +1,9 @@
 """The paper's figures and tables as values: functions of an outcome, before they are drawn, printed or written."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
@@ -9,7 +11,7 @@ from dkaf.experiments.figures import Drawing, Line, Panel
 from dkaf.experiments.names import INFORMED, OURS, UNTRAINED, dataset_name
 from dkaf.experiments.outcome import Outcome
 from dkaf.experiments.rows import Row
-from dkaf.experiments.statistics import Answer, Setting, compare, query_curve
+from dkaf.experiments.statistics import Answer, Comparison, Setting, compare, query_curve
 
 PAPER_MACHINE = "GeForce GTX 1080 Ti"
 PAPER_SECONDS = {
@@ -55,6 +57,13 @@ def figure4_setting(outcome: Outcome) -> tuple[int, str]:
     return outcome.sizes[0], "mi" if "mi" in outcome.acquisitions else outcome.acquisitions[0]
 
 
+def figure4_settings(outcome: Outcome) -> list[Setting]:
+    """All that Figure 4 has lines for, of every recipe."""
+    size, acquisition = figure4_setting(outcome)
+    contest = outcome.contest(acquisition)
+    return [s for s in outcome.settings if s.size == size and (s.method, s.acquisition) in contest]
+
+
 def figure4(outcome: Outcome, recipe: str) -> Drawing:
     """The gap against queries: a panel a dataset."""
     size, acquisition = figure4_setting(outcome)
@@ -85,6 +94,14 @@ def best_methods(outcome: Outcome, dataset: str, recipe: str, size: int, acquisi
     most = max(len(standing.runs) for standing in found.values())
     complete = {method: standing.gap for method, standing in found.items() if len(standing.runs) == most}
     return {method for method, gap in complete.items() if gap == min(complete.values())}
+
+
+def winners(outcome: Outcome, recipe: str) -> dict[tuple[str, int, str], set[tuple[str, str]]]:
+    """The best methods of every contest, by its dataset, number of training tasks and acquisition."""
+    return {
+        (dataset, size, acquisition): best_methods(outcome, dataset, recipe, size, acquisition)
+        for dataset, size, acquisition in product(outcome.datasets, outcome.sizes, outcome.acquisitions)
+    }
 
 
 @dataclass(frozen=True)
@@ -142,6 +159,13 @@ def between_sizes(outcome: Outcome) -> list[Compared]:
             if len(found) > 1
         ],
     )
+
+
+def usual_sizes(outcome: Outcome, growth: Sequence[Compared]) -> tuple[int, int]:
+    """The fewest and the most training tasks of most comparisons: in a part of a grid, methods differ in these."""
+    found = Counter((c.second.size, c.first.size) for c in growth if isinstance(c.result, Comparison))
+    whole = (outcome.sizes[0], outcome.sizes[-1])
+    return max(found, key=lambda sizes: (found[sizes], sizes[1] - sizes[0]), default=whole)
 
 
 def between_recipes(outcome: Outcome) -> list[Compared]:
@@ -207,12 +231,14 @@ class Timing:
 
 
 def table1(outcome: Outcome, recipe: str) -> list[Timing]:
-    """Training seconds by method and dataset, of the largest number of training tasks that has rows."""
+    """Training seconds by method and dataset, of the number of training tasks that fills most squares; of the largest
+    such number."""
     rows = [row for row in outcome.rows.values() if row.recipe == recipe and row.error is None]
     learned = [row for row in rows if row.method not in UNTRAINED]
     if not learned:
         return []
-    size = max(row.size for row in learned)
+    squares = {row.size: len({(r.method, r.dataset) for r in learned if r.size == row.size}) for row in learned}
+    size = max(squares, key=lambda size: (squares[size], size))
     methods = list(dict.fromkeys(method for method, _ in outcome.methods if method not in UNTRAINED))
     return [
         Timing(

@@ -1,6 +1,5 @@
 """What came out, in words computed from the rows, whichever way it came out."""
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,32 +8,11 @@ import numpy as np
 
 from dkaf.experiments.names import INFORMED, OURS, dataset_name, method_name, methods_in_order
 from dkaf.experiments.outcome import Outcome
-from dkaf.experiments.paper_tables import Compared, all_rivals, best_methods, figure4_setting
-from dkaf.experiments.statistics import VERDICTS, Answer, Comparison, Setting, query_curve
+from dkaf.experiments.page import counted, decimals_of, listed, number
+from dkaf.experiments.paper_tables import Compared, all_rivals, figure4_setting, usual_sizes, winners
+from dkaf.experiments.statistics import Answer, Comparison, Setting, on_common_runs, query_curve, standing
 
-MOST_ITEMS = 8
-NOTHING = "\N{EN DASH}"
-
-
-def number(value: float, decimals: int, sign: bool = False) -> str:
-    """With a minus sign as long as the plus; what is no number is a dash.
-
-    >>> number(1.234, 2), number(0.5, 1, sign=True)
-    ('1.23', '+0.5')
-    """
-    if math.isnan(value):
-        return NOTHING
-    return f"{value:{'+' if sign else ''}.{decimals}f}".replace("-", "\N{MINUS SIGN}")
-
-
-def decimals_of(gaps: Iterable[float]) -> int:
-    """Decimals that show three figures of a typical gap, two at least.
-
-    >>> decimals_of([3.2, 14.1]), decimals_of([0.02, 0.03]), decimals_of([])
-    (2, 4, 2)
-    """
-    positive = [gap for gap in gaps if gap > 0]
-    return int(np.clip(2 - math.floor(math.log10(np.median(positive))), 2, 8)) if positive else 2
+MOST_ITEMS = 4
 
 
 def gap_decimals(outcome: Outcome, dataset: str) -> int:
@@ -42,36 +20,20 @@ def gap_decimals(outcome: Outcome, dataset: str) -> int:
     return decimals_of(standing.gap for setting, standing in outcome.standings.items() if setting.dataset == dataset)
 
 
-def listed(items: Sequence[str]) -> str:
-    """One after the other, the last after "and".
-
-    >>> listed(["a"]), listed(["a", "b", "c"])
-    ('a', 'a, b and c')
-    """
-    return " and ".join(filter(None, (", ".join(items[:-1]), *items[-1:])))
-
-
-def counted(count: int, noun: str) -> str:
-    """With the noun's number.
-
-    >>> counted(1, "run"), counted(1350, "cell")
-    ('1 run', '1,350 cells')
-    """
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
 def completeness(outcome: Outcome) -> str:
     """How much of what was planned is there."""
     there = len(outcome.rows) - len(outcome.failed)
     planned = len(outcome.cells)
     if there == planned:
-        return f"All {counted(planned, 'cell')} are there."
+        return f"All {counted(planned, 'cell')} are there." if planned > 1 else "The only cell is there."
     lost = [
         f"{count:,} {what}"
         for count, what in ((len(outcome.missing), "missing"), (len(outcome.failed), "failed"))
         if count
     ]
-    return f"{there:,} of {counted(planned, 'cell')} are there, {listed(lost)}: what follows is of a part of the grid."
+    verb = "is" if there == 1 else "are"
+    whole = f"{there:,} of {counted(planned, 'cell')} {verb} there, {listed(lost)}"
+    return f"{whole}: what follows is of a part of the grid." if there else f"{whole}."
 
 
 def absences(outcome: Outcome, settings: Sequence[Setting]) -> list[str]:
@@ -127,21 +89,22 @@ def _together(some: Sequence[tuple[str, str]], shown: Sequence[tuple[str, str]])
 
 @dataclass(frozen=True)
 class Tally:
-    """In how many comparisons a gap was lower, not told apart, higher; and in how many that is not known."""
+    """In how many comparisons a gap was lower, not told apart, the same, higher; in how many that is not known."""
 
     lower: int
     undecided: int
+    same: int
     higher: int
     unknown: int
 
     @staticmethod
     def of(results: Iterable[Answer]) -> "Tally":
-        found = Counter(result.verdict if isinstance(result, Comparison) else "" for result in results)
-        return Tally(*(found[verdict] for verdict in (*VERDICTS, "")))
+        found = Counter(result.verdict if isinstance(result, Comparison) else "not known" for result in results)
+        return Tally(found["lower"], found["not told apart"], found["the same"], found["higher"], found["not known"])
 
     @property
     def known(self) -> int:
-        return self.lower + self.undecided + self.higher
+        return self.lower + self.undecided + self.same + self.higher
 
 
 def tallies(outcome: Outcome, compared: Sequence[Compared]) -> dict[str, Tally]:
@@ -156,6 +119,7 @@ def findings(outcome: Outcome, recipe: str, against: Sequence[Compared], growth:
         for line in (
             _lowest(outcome, recipe),
             _comparisons(outcome, against),
+            _unchanged(outcome, recipe),
             _growth(growth, outcome),
             _queries(outcome, recipe),
             _informed(outcome, recipe),
@@ -165,22 +129,22 @@ def findings(outcome: Outcome, recipe: str, against: Sequence[Compared], growth:
 
 
 def _lowest(outcome: Outcome, recipe: str) -> str:
-    winners: Counter[str] = Counter()
-    contests = 0
-    for dataset in outcome.datasets:
-        for size in outcome.sizes:
-            for acquisition in outcome.acquisitions:
-                if Setting(dataset, recipe, size, OURS, acquisition) in outcome.standings:
-                    contests += 1
-                    winners.update(m for m, _ in best_methods(outcome, dataset, recipe, size, acquisition))
+    contests = [
+        methods
+        for (dataset, size, acquisition), methods in winners(outcome, recipe).items()
+        if Setting(dataset, recipe, size, OURS, acquisition) in outcome.standings
+    ]
     if not contests:
         return "There is no row of ours yet, so nothing can be said about it."
+    won = Counter(method for methods in contests for method, _ in methods)
     text = (
-        f"Ours had the lowest mean gap in {winners.pop(OURS, 0)} of {counted(contests, 'combination')} of dataset, "
+        f"Ours had the lowest mean gap in {won.pop(OURS, 0)} of {counted(len(contests), 'combination')} of dataset, "
         "number of training tasks and acquisition function"
     )
-    others = [f"{method_name(method)} in {count}" for method, count in winners.most_common()]
-    return f"{text}; {listed(others)}." if others else f"{text}."
+    others = [f"{method_name(method)} in {count}" for method, count in won.most_common()]
+    ties = sum(len(methods) > 1 for methods in contests)
+    aside = f" ({counted(ties, 'tie')}, which {'count' if ties > 1 else 'counts'} for each method)" if ties else ""
+    return f"{text}; {listed(others)}{aside}." if others else f"{text}."
 
 
 def _comparisons(outcome: Outcome, against: Sequence[Compared]) -> str:
@@ -189,7 +153,11 @@ def _comparisons(outcome: Outcome, against: Sequence[Compared]) -> str:
         if tally.known:
             rest = [
                 f"{count} {what}"
-                for count, what in ((tally.undecided, "not told apart"), (tally.higher, "higher"))
+                for count, what in (
+                    (tally.undecided, "not told apart"),
+                    (tally.same, "the same"),
+                    (tally.higher, "higher"),
+                )
                 if count
             ]
             aside = f" ({listed(rest)})" if rest else ""
@@ -198,30 +166,60 @@ def _comparisons(outcome: Outcome, against: Sequence[Compared]) -> str:
     return f"Compared task by task, the gap of ours was lower than that of {listed(parts)}." if parts else ""
 
 
+def _unchanged(outcome: Outcome, recipe: str) -> str:
+    """Of the rows in which ours was trained further than DKL."""
+    rows = [row for row in outcome.rows.values() if (row.recipe, row.method, row.error) == (recipe, OURS, None)]
+    trained = [row for row in rows if row.updates]
+    if not trained:
+        return ""
+    unchanged = sum(row.best_update == 0 for row in trained)
+    return (
+        f"In {unchanged} of {counted(len(trained), 'cell')} of ours no update by policy gradient was better on the "
+        f"validation tasks than DKL itself{', so ours is DKL there' if unchanged else ''}."
+    )
+
+
 def _growth(growth: Sequence[Compared], outcome: Outcome) -> str:
-    parts = []
+    sizes = usual_sizes(outcome, growth)
+    parts: list[str] = []
+    left_out = 0
     for method in dict.fromkeys(c.first.method for c in growth):
-        known = [(c, c.result) for c in growth if c.first.method == method and isinstance(c.result, Comparison)]
-        if known:
-            tally = Tally.of(result for _, result in known)
-            change = float(np.mean([result.difference / outcome.standings[c.second].gap for c, result in known]))
-            parts.append(f"{method_name(method)} in {tally.lower} of {tally.known} ({number(100 * change, 0, True)}%)")
+        known = [c for c in growth if c.first.method == method and isinstance(c.result, Comparison)]
+        alike = [c for c in known if (c.second.size, c.first.size) == sizes]
+        left_out += len(known) - len(alike)
+        tally = Tally.of(c.result for c in alike)
+        if tally.known:
+            changes = [change for c in alike if (change := _relative(outcome, c)) is not None]
+            aside = f" ({number(100 * float(np.mean(changes)), 0, True)}%)" if changes else ""
+            noun = "" if parts else " combinations of dataset and acquisition function"
+            parts.append(f"{method_name(method)} in {tally.lower} of {tally.known}{noun}{aside}")
     if not parts:
         return ""
-    sizes = sorted({size for c in growth for size in (c.first.size, c.second.size)})
-    return (
-        f"From {sizes[0]} to {sizes[-1]} training tasks, the gap became lower, told apart from no change, for "
-        f"{listed(parts)} combinations of dataset and acquisition function; in brackets the mean change."
+    text = (
+        f"From {sizes[0]} to {sizes[1]} training tasks, the gap became lower, told apart from no change, for "
+        f"{listed(parts)}{'; in brackets the mean change' if '%' in ''.join(parts) else ''}."
     )
+    verb = "is" if left_out == 1 else "are"
+    return f"{text} {counted(left_out, 'comparison')} of other numbers {verb} left out here." if left_out else text
+
+
+def _relative(outcome: Outcome, compared: Compared) -> float | None:
+    """The difference as a share of the second setting's gap on the same runs; None if that is zero."""
+    if not isinstance(compared.result, Comparison):
+        return None
+    base = standing([row for row in outcome.by_setting[compared.second] if row.run in compared.result.runs]).gap
+    return compared.result.difference / base if base else None
 
 
 def _queries(outcome: Outcome, recipe: str) -> str:
     size, acquisition = figure4_setting(outcome)
     parts = []
     for dataset in outcome.datasets:
-        rows = [outcome.by_setting.get(Setting(dataset, recipe, size, method, acquisition)) for method in (OURS, "dkl")]
-        if rows[0] and rows[1]:
-            ours, dkl = (query_curve(found)[0] for found in rows if found)
+        rows = on_common_runs(
+            *(outcome.by_setting.get(Setting(dataset, recipe, size, m, acquisition), []) for m in (OURS, "dkl"))
+        )
+        if all(rows):
+            ours, dkl = (query_curve(found)[0] for found in rows)
             decimals = gap_decimals(outcome, dataset)
             first, last = (f"{number(ours[q], decimals)} against {number(dkl[q], decimals)}" for q in (1, -1))
             parts.append(f"on {dataset_name(dataset)}, {first} after the first query and {last} after the last")
@@ -235,15 +233,13 @@ def _informed(outcome: Outcome, recipe: str) -> str:
     size = outcome.sizes[-1]
     parts = []
     for dataset in outcome.datasets:
-        informed = outcome.standings.get(Setting(dataset, recipe, size, INFORMED, ""))
-        ours = [
-            standing.gap
-            for acquisition in outcome.acquisitions
-            if (standing := outcome.standings.get(Setting(dataset, recipe, size, OURS, acquisition)))
-        ]
-        if informed and ours:
+        settings = [Setting(dataset, recipe, size, OURS, acquisition) for acquisition in outcome.acquisitions]
+        ours = [outcome.by_setting[setting] for setting in settings if setting in outcome.by_setting]
+        knowing, *ours = on_common_runs(outcome.by_setting.get(Setting(dataset, recipe, size, INFORMED, ""), []), *ours)
+        if knowing and ours:
             decimals = gap_decimals(outcome, dataset)
-            gaps = f"{number(informed.gap, decimals)} against {number(min(ours), decimals)}"
+            best = min(standing(rows).gap for rows in ours)
+            gaps = f"{number(standing(knowing).gap, decimals)} against {number(best, decimals)}"
             parts.append(f"{gaps} on {dataset_name(dataset)}")
     if not parts:
         return ""

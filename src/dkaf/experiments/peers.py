@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from sklearn.decomposition import PCA
 
 from dkaf.errors import InputError
 from dkaf.evaluation import Result, result_of, starting_points
+from dkaf.learning.episodes import check_budget
 from dkaf.model.inputs import Inputs
 from dkaf.seeding import derive, global_stream
 from dkaf.tasks import FloatArray, IntArray, TaskSet
@@ -50,14 +52,23 @@ def botorch_search(tasks: TaskSet, queries: int, initial: int, seed: int) -> Res
 
     What a user would pick without past tasks. Counts are taken as log(1 + count), as by the paper's methods here.
     """
-    try:
-        import torch
-        from botorch import fit_gpytorch_mll
-        from botorch.acquisition import LogExpectedImprovement
-        from botorch.models import SingleTaskGP
-        from gpytorch.mlls import ExactMarginalLogLikelihood
-    except ImportError as error:
-        raise InputError("method botorch needs BoTorch, which is not here; pip install 'dkaf[bench]'") from error
+    with warnings.catch_warnings(), global_stream(seed, "botorch"):
+        warnings.simplefilter("ignore")  # on few observations BoTorch has many doubts
+        return _search(tasks, _botorch_searcher(tasks, seed), queries, initial, seed)
+
+
+def check_botorch() -> None:
+    """Refuse before any work where BoTorch is not installed."""
+    if find_spec("botorch") is None:
+        raise InputError("method botorch needs BoTorch, which is not here; pip install 'dkaf[bench]'")
+
+
+def _botorch_searcher(tasks: TaskSet, seed: int) -> Callable[[int], Next]:
+    import torch
+    from botorch import fit_gpytorch_mll
+    from botorch.acquisition import LogExpectedImprovement
+    from botorch.models import SingleTaskGP
+    from gpytorch.mlls import ExactMarginalLogLikelihood
 
     def searcher(number: int) -> Next:
         pool = tasks.pools[number]
@@ -70,8 +81,6 @@ def botorch_search(tasks: TaskSet, queries: int, initial: int, seed: int) -> Res
         unit = torch.from_numpy((z - low) / np.where(high > low, high - low, 1))
 
         def choose(observed: IntArray, y: FloatArray) -> int:
-            if not len(y):
-                raise InputError("method botorch starts from at least 1 point, initial is 0; raise it")
             model = SingleTaskGP(unit[observed], torch.from_numpy(y).unsqueeze(1))
             fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
             with torch.no_grad():
@@ -81,13 +90,12 @@ def botorch_search(tasks: TaskSet, queries: int, initial: int, seed: int) -> Res
 
         return choose
 
-    with warnings.catch_warnings(), global_stream(seed, "botorch"):
-        warnings.simplefilter("ignore")  # on few observations BoTorch has many doubts
-        return _search(tasks, searcher, queries, initial, seed)
+    return searcher
 
 
 def _search(tasks: TaskSet, searcher: Callable[[int], Next], queries: int, initial: int, seed: int) -> Result:
     """Search each task from the starting points that every policy gets; only responses asked for are shown."""
+    check_budget(tasks, queries, initial)
     chosen = []
     for number, start in enumerate(starting_points(tasks, initial, 1, seed)):
         choose, responses, observed = searcher(number), tasks.responses[number], list(start)

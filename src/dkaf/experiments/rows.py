@@ -131,6 +131,25 @@ class RowFile:
                 if not line.endswith("\n"):
                     break  # half-written when its process was killed; its cell is run again
                 try:
-                    yield Row(**json.loads(line))
+                    yield _checked(Row(**json.loads(line)))
                 except (ValueError, TypeError) as error:
                     raise InputError(f"line {number} of {path} is no row ({error}); restore the file") from error
+
+
+def _checked(row: Row) -> Row:
+    """Rows of a file may be anybody's: what would end later code in a traceback is refused here."""
+    for field, kind in {
+        "dataset": str,
+        "recipe": str,
+        "size": int,
+        "run": int,
+        "method": str,
+        "acquisition": str,
+    }.items():
+        if type(getattr(row, field)) is not kind:
+            raise TypeError(f"{field} is {getattr(row, field)!r}")
+    if not isinstance(row.seconds, dict) or not all(isinstance(value, int | float) for value in row.seconds.values()):
+        raise TypeError("seconds are not numbers by stage")
+    if row.error is None and np.asarray(row.gaps, dtype=np.float64).ndim != 2:
+        raise TypeError("gaps are not tasks x queries")
+    return row

@@ -20,8 +20,7 @@ from dkaf.tasks import FloatArray
 RESAMPLES = 10_000
 AT_ONCE = 1000
 """Resamples in memory at once."""
-Verdict = Literal["lower", "higher", "not told apart"]
-VERDICTS: tuple[Verdict, ...] = ("lower", "not told apart", "higher")
+Verdict = Literal["lower", "not told apart", "the same", "higher", "not known"]
 
 
 @dataclass(frozen=True, order=True)
@@ -105,12 +104,18 @@ class Comparison:
     difference: float
     low: float
     high: float
-    """The 95% interval."""
+    """The 95% interval; NaN for a single task of a single run."""
     runs: tuple[int, ...]
+    same: bool = False
+    """Whether no task tells the two apart."""
 
     @property
     def verdict(self) -> Verdict:
         """Of the first setting's gap."""
+        if self.same:
+            return "the same"
+        if np.isnan(self.low):
+            return "not known"
         if self.high < 0:
             return "lower"
         return "higher" if self.low > 0 else "not told apart"
@@ -122,6 +127,12 @@ class UnpairedError(ValueError):
 
 Answer = Comparison | UnpairedError | None
 """A comparison; or that tasks could not be paired; or nothing, where no run has rows of both."""
+
+
+def on_common_runs(*settings: Sequence[Row]) -> list[list[Row]]:
+    """The rows of each setting that are of runs which all of them have."""
+    common = set.intersection(*({row.run for row in rows} for rows in settings))
+    return [[row for row in rows if row.run in common] for rows in settings]
 
 
 def paired_differences(first: Sequence[Row], second: Sequence[Row]) -> dict[int, FloatArray]:
@@ -156,7 +167,8 @@ def compare(
     limits = bootstrap_intervals([list(runs.values()) for runs in found.values()], resamples, seed)
     for (number, runs), (low, high) in zip(found.items(), limits, strict=True):
         mean = float(np.mean([tasks.mean() for tasks in runs.values()]))
-        answers[number] = Comparison(mean, float(low), float(high), tuple(runs))
+        same = not any(tasks.any() for tasks in runs.values())
+        answers[number] = Comparison(mean, float(low), float(high), tuple(runs), same)
     return answers
 
 
@@ -165,6 +177,8 @@ def bootstrap_intervals(
 ) -> Float[np.ndarray, "samples 2"]:
     """The percentile interval of each sample's mean. A sample is runs, each the values of its tasks.
 
+    One value alone says nothing of how far it is from the truth: its limits are NaN. A few runs say little of how runs
+    differ: where they do, the interval of three leaves out the truth up to one time in four.
     A resample draws as many runs as there are, then in each as many tasks as it has, both with replacement. Samples of
     one shape share their draws: a resample is then a row of weights, and all means are one product of matrices.
     """
@@ -174,6 +188,9 @@ def bootstrap_intervals(
     limits = np.empty((len(samples), 2))
     edges = [50 * (1 - level), 50 * (1 + level)]
     for tasks, numbers in shapes.items():
+        if sum(tasks) == 1:
+            limits[numbers] = np.nan
+            continue
         values = np.column_stack([np.concatenate(samples[number]) for number in numbers])
         draw = np.random.default_rng(seed)
         means = []

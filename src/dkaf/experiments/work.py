@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits
 
 import dkaf
 from dkaf.evaluation import Result, evaluate
@@ -47,10 +48,11 @@ def corpus_files(corpus: Corpus) -> Files:
 
 
 def perform(job: Job, grid: Grid, needed: dict[str, Files]) -> Files | Row | Failure:
-    """Do a job on one thread. Never raises: one failing cell does not stop the others."""
+    """Do a job on one thread. What goes wrong is a Failure: one failing cell does not stop the others."""
     torch.set_num_threads(1)
     try:
-        with tempfile.TemporaryDirectory(prefix="dkaf-") as folder:
+        # NumPy's own threads too: products round otherwise on another number of them.
+        with threadpool_limits(1), tempfile.TemporaryDirectory(prefix="dkaf-") as folder:
             for name, files in needed.items():
                 (Path(folder) / name).mkdir()
                 for file, data in files.items():
@@ -60,7 +62,9 @@ def perform(job: Job, grid: Grid, needed: dict[str, Files]) -> Files | Row | Fai
                 return _make_tasks(job.cell, grid, folders[0])
             if job.kind == "kernel":
                 return _train_kernel(job.cell, grid, folders[0])
-            return _fill(job.cell, grid, folders[0], folders[1] if len(folders) > 1 else None)
+            row = _fill(job.cell, grid, folders[0], folders[1] if len(folders) > 1 else None)
+            json.dumps(dataclasses.asdict(row), allow_nan=False)  # a row that cannot be kept is none
+            return row
     except Exception:
         return Failure(traceback.format_exc())
 
@@ -72,7 +76,7 @@ def _make_tasks(cell: Cell, grid: Grid, corpus: Path) -> Files:
     seed = grid.seed_of(cell.run)
     hidden = hidden_representation(features, labels, seed)
     n_tasks = grid.test_tasks + grid.validation_tasks + max(grid.sizes)
-    pool_size = min(grid.pool_size, len(labels) - 1)  # a small corpus gives pools of what it has
+    pool_size = grid.pool_size_of(len(labels))
     representation = io.BytesIO()
     np.save(representation, hidden)
     return {

@@ -12,6 +12,7 @@ import lzma
 import os
 import re
 import stat
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -27,7 +28,14 @@ MOST_MEMBERS = 100_000
 
 SUFFIXES = (".tar.xz", ".tar.gz", ".gtar.gz", ".tgz", ".tar.bz2", ".tar", ".zip", ".whl")
 
-_DAMAGE = (EOFError, OSError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile, NotImplementedError)
+WEB_PAGE = re.compile(rb"(?:\xef\xbb\xbf)?\s*<(?:!doctype\s+html|html|head|\?xml|!--)", re.IGNORECASE)
+"""How the answer of a portal starts that asks to log in, say."""
+
+# The unpackers trust numbers, names and tables that they find, so damage ends them in errors of every kind.
+_DAMAGE = (
+    *(EOFError, OSError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile, struct.error),
+    *(ValueError, LookupError, OverflowError, RuntimeError),
+)
 _UNPACKERS = ((b"\x1f\x8b", gzip.open), (b"\xfd7zXZ\x00", lzma.open), (b"BZh", bz2.open))
 
 
@@ -76,19 +84,24 @@ def _folder(source: Path, wanted: re.Pattern[str]) -> Iterator[tuple[str, bytes]
 
 
 def _archive(source: Path, wanted: re.Pattern[str]) -> Iterator[tuple[str, bytes]]:
+    start = b""
     try:
         with source.open("rb") as file:
-            start = file.read(8)
+            start = file.read(512)
             file.seek(0)
             if start.startswith(b"PK"):
                 yield from _zip(source, file, wanted)
             else:
                 yield from _tar(source, file, start, wanted)
+    except InputError:
+        raise
     except MemoryError as error:
         raise InputError(f"{source} asks for more memory than there is; it is no corpus, get it again") from error
     except _DAMAGE as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise InputError(f"{source} cannot be read: {error.strerror}; name another") from error
+        if WEB_PAGE.match(start):
+            raise InputError(f"an archive is wanted, {source} is a web page; get the archive itself") from error
         raise InputError(
             f"an archive is a whole {', '.join(SUFFIXES)} file, {source} is damaged, cut off or none ({error}); "
             "get it again"

@@ -1,7 +1,6 @@
 """Data that comes with a dependency: nothing to download."""
 
-from sklearn.datasets import load_digits
-
+from dkaf.sources.corpora import load_corpus
 from dkaf.sources.similarity import similarity_tasks
 from dkaf.tasks import TaskSet
 
@@ -13,5 +12,5 @@ def digits_tasks(n_tasks: int = 170, pool_size: int = 500, seed: int = 0) -> Tas
     >>> len(dkaf.digits_tasks(n_tasks=5, pool_size=20))
     5
     """
-    features, labels = load_digits(return_X_y=True)
-    return similarity_tasks(features, labels, n_tasks=n_tasks, pool_size=pool_size, seed=seed)
+    digits = load_corpus("digits")
+    return similarity_tasks(digits.features, digits.labels, n_tasks=n_tasks, pool_size=pool_size, seed=seed)

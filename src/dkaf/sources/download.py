@@ -19,7 +19,7 @@ from typing import BinaryIO
 
 import dkaf
 from dkaf.errors import InputError
-from dkaf.sources.archives import MOST_BYTES
+from dkaf.sources.archives import MOST_BYTES, WEB_PAGE
 from dkaf.sources.catalogue import Address, Package
 
 Progress = Callable[[str, int, int | None], None]
@@ -51,18 +51,29 @@ def fetch(origin: Address | Package, folder: Path, progress: Progress) -> Path:
 
 def _fetch_address(url: str, target: Path, progress: Progress) -> None:
     part, label = target.with_name(f"{target.name}.part"), target.with_name(f"{target.name}.part.from")
+    with _writing(target):
+        while not target.exists():
+            with _locked(part, target) as ours:
+                if not ours:
+                    continue
+                if target.exists():
+                    part.unlink(missing_ok=True)
+                else:
+                    _complete(url, part, label, target, progress)
+                    os.replace(part, target)
+                label.unlink(missing_ok=True)
+
+
+def _complete(url: str, part: Path, label: Path, target: Path, progress: Progress) -> None:
     try:
-        with _writing(target), part.open("ab") as file:
-            _lock(file, target)
+        with part.open("ab") as file:
             _fill(url, file, target, label, progress)
             os.fsync(file.fileno())
     except UnreachableError:
         if not part.stat().st_size:
             part.unlink()
+            label.unlink(missing_ok=True)
         raise
-    with _writing(target):
-        os.replace(part, target)
-        label.unlink(missing_ok=True)
 
 
 def _fill(url: str, file: BinaryIO, target: Path, label: Path, progress: Progress) -> None:
@@ -103,6 +114,8 @@ def _go_on(url: str, file: BinaryIO, target: Path, label: Path, progress: Progre
         if (total or 0) > MOST_BYTES:
             raise InputError(_too_large(url))
         for chunk in iter(lambda: answer.read(CHUNK), b""):
+            if not have and WEB_PAGE.match(chunk):
+                raise UnreachableError(f"{url} answers with a web page (is there a portal to log in to?)")
             have += len(chunk)
             if have > MOST_BYTES:
                 raise InputError(_too_large(url))
@@ -177,14 +190,24 @@ def _size(file: BinaryIO) -> int:
     return os.fstat(file.fileno()).st_size
 
 
-def _lock(file: BinaryIO, target: Path) -> None:
-    with contextlib.suppress(ImportError):  # Windows has no such locks, and the content is checked anyway
+@contextlib.contextmanager
+def _locked(part: Path, target: Path) -> Iterator[bool]:
+    """Keep others from the part until it has its name; false where it was renamed or deleted before it was ours."""
+    try:
         import fcntl
-
+    except ImportError:  # Windows has no such locks nor renames open files, and the content is checked anyway
+        yield True
+        return
+    with part.open("ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise InputError(f"another process is downloading {target}; wait for it") from None
+        try:
+            ours = os.path.samestat(os.fstat(file.fileno()), part.stat())
+        except FileNotFoundError:
+            ours = False
+        yield ours
 
 
 def _fetch_package(package: Package, target: Path, progress: Progress) -> None:

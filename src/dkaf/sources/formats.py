@@ -202,7 +202,9 @@ def _nips_papers(files: Files) -> tuple[list[str], NDArray[Any]]:
             "nips.labels has the number of a line of nips.labels.key a line; get the corpus again"
         ) from None
     if len(sections) != len(names):
-        raise InputError(f"nips.labels has a line a paper, {len(sections)} lines and {len(names)} papers came")
+        raise InputError(
+            f"nips.labels has a line a paper, {len(sections)} lines and {len(names)} papers came; get the corpus again"
+        )
     sizes = Counter(section for section in sections if section != "Uncategorised")
     topics = sorted(sizes, key=lambda topic: (-sizes[topic], topic))[:NIPS_TOPICS]
     return names, np.array([section if section in topics else "" for section in sections], dtype=np.str_)

@@ -49,14 +49,12 @@ def _table(path: Path, content: bytes, text: str, label: str) -> list[Document]:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise InputError(f"a table is UTF-8, line {line} of {path} is not; convert it") from error
-    reader = csv.reader(table, delimiter="\t" if path.suffix == ".tsv" else ",", strict=True)
+    reader = csv.reader(table, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", strict=True)
     usual_limit = csv.field_size_limit(MOST_BYTES)
     try:
         columns = next(reader, [])
         for option, column in (("--text", text), ("--label", label)):
-            if column not in columns:
-                has = f"the columns {', '.join(map(repr, columns))}" if columns else "no columns"
-                raise InputError(f"{option} names a column, {path} has {has} and no {column!r}; name one of them")
+            _check_column(path, columns, option, column)
         documents = [_row(path, number, row, columns, text, label) for number, row in enumerate(reader, 1) if row != []]
     except csv.Error as error:
         raise InputError(f"line {reader.line_num} of {path} is no CSV ({error}); correct it") from error
@@ -67,9 +65,29 @@ def _table(path: Path, content: bytes, text: str, label: str) -> list[Document]:
     return _of_several_classes(path, documents)
 
 
+def _check_column(path: Path, columns: list[str], option: str, column: str) -> None:
+    if not columns:
+        raise InputError(f"a table starts with the names of its columns, {path} does not; add them")
+    if len(columns) == 1:
+        raise InputError(
+            f"a table has a column of texts and one of labels, {path} has only {columns[0]!r}; separate columns by "
+            "commas, or by tabs in a .tsv file"
+        )
+    if column not in columns:
+        has = ", ".join(map(repr, columns))
+        raise InputError(f"{option} names a column, {path} has {has} and no {column!r}; name one of them")
+    if columns.count(column) > 1:
+        raise InputError(
+            f"{option} names one column, {path} has {columns.count(column)} called {column!r}; rename the others"
+        )
+
+
 def _row(path: Path, number: int, row: list[str], columns: list[str], text: str, label: str) -> Document:
     if len(row) != len(columns):
-        raise InputError(f"every row has the header's {len(columns)} columns, row {number} of {path} has {len(row)}")
+        raise InputError(
+            f"every row has the header's {len(columns)} columns, row {number} of {path} has {len(row)}; correct it, or "
+            "put its text in quotes"
+        )
     if not row[columns.index(label)].strip():
         raise InputError(f"every row has a label, row {number} of {path} has none; fill it in or take the row out")
     return Document(str(number), row[columns.index(label)].strip(), row[columns.index(text)])

@@ -5,8 +5,7 @@ from typing import Any
 
 from dkaf.errors import InputError
 from dkaf.sources.catalogue import PUBLISHED
-from dkaf.sources.corpora import DIGITS, Corpus, corpus_names, in_usual_places
-from dkaf.sources.corpus import cached
+from dkaf.sources.corpora import DIGITS, Corpus, corpus_names, in_usual_places, kept
 
 _DIGITS_TITLE = "1,797 handwritten digits of 8 x 8 pixels, which scikit-learn carries"
 
@@ -47,17 +46,21 @@ def summaries() -> list[dict[str, Any]]:
 def _state(name: str) -> tuple[bool, str]:
     if name == DIGITS:
         return True, "here"
+    lacks = f"not here; run: dkaf data get {name}"
     try:
-        corpus = cached(name)
+        corpus = kept(name)
         if corpus is not None:
             documents, terms = corpus.features.shape
             classes = len(corpus.class_sizes)
             return True, f"here: {documents:,} documents x {terms:,} terms, {classes} classes, form {corpus.form}"
-        if in_usual_places(name):
+    except InputError as error:
+        lacks = str(error)
+    try:
+        if name in PUBLISHED and in_usual_places(name):
             return True, "in DKAF_DATA or downloaded, read when it is first used"
     except InputError as error:
         return False, str(error)
-    return False, f"not here; run: dkaf data get {name}"
+    return False, lacks
 
 
 def _title(name: str) -> str:
