@@ -62,6 +62,8 @@ def made_up_row(cell: Cell, tasks: int = 6, queries: int = 10) -> Row:
         gaps=np.minimum(gaps, start[:, None]).tolist(),
         start_gaps=start.tolist(),
         seconds={"likelihood": training / 4, "policy gradient": training * 3 / 4, "search": 0.5},
+        updates=300 if cell.method in ("dkaf", "rl", "metabo") else 0,
+        best_update=120 if cell.method in ("dkaf", "rl", "metabo") else 0,
         versions={"dkaf": "0.1.0", "torch": "2.6.0"},
         commit="0123456789abcdef",
         machine="one machine, 2 cores",

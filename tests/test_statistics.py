@@ -5,6 +5,7 @@ import numpy as np
 import paper_rows
 import pytest
 
+from dkaf.experiments.paper_report import CHANCE
 from dkaf.experiments.rows import Cell, Row
 from dkaf.experiments.statistics import (
     Comparison,
@@ -16,6 +17,7 @@ from dkaf.experiments.statistics import (
     by_setting,
     compare,
     mean_and_error,
+    on_common_runs,
     paired_differences,
     query_curve,
     standing,
@@ -141,6 +143,31 @@ def test_intervals_cover_the_truth_of_a_simulated_hierarchy(between_runs: float)
     assert 0.90 < covered < 0.995
 
 
+@pytest.mark.parametrize(
+    ("between_runs", "least", "most"),
+    [(0.0, 0.0, 0.05), (0.3, 0.08, 0.20), (0.6, 0.16, 0.27), (5.0, 0.20, 0.29)],
+)
+def test_of_three_runs_up_to_one_comparison_in_four_between_equals_is_told_apart(
+    between_runs: float, least: float, most: float
+) -> None:
+    draw = np.random.default_rng(5)
+    runs = between_runs * draw.normal(size=(1000, 3, 1)) + draw.normal(size=(1000, 3, 50))
+    limits = bootstrap_intervals([list(sample) for sample in runs], 1000)
+    told_apart = np.mean((limits[:, 0] > 0) | (limits[:, 1] < 0))
+    assert least <= told_apart <= most
+
+
+@pytest.mark.parametrize("runs", CHANCE)
+def test_the_report_says_how_often_equals_are_told_apart_at_worst(runs: int) -> None:
+    ONE_IN = {"two": 2, "four": 4, "five": 5, "six": 6, "seven": 7, "ten": 10}
+    draw = np.random.default_rng(6)
+    # Runs differ so much more than tasks that two tasks a run do.
+    values = 30 * draw.normal(size=(1500, runs, 1)) + draw.normal(size=(1500, runs, 2))
+    limits = bootstrap_intervals([list(sample) for sample in values], 1000)
+    told_apart = np.mean((limits[:, 0] > 0) | (limits[:, 1] < 0))
+    assert told_apart == pytest.approx(1 / ONE_IN[CHANCE[runs]], rel=0.15)
+
+
 def test_differences_are_paired_by_task_on_the_runs_of_both() -> None:
     first, second = rows_of("dkaf", runs=(0, 1, 3)), rows_of("dkl", runs=(1, 2, 3), size=60)
     found = paired_differences(first, second)
@@ -178,11 +205,33 @@ def test_a_comparison_is_the_mean_difference_its_interval_and_runs() -> None:
     assert (worse.low, worse.high) == pytest.approx((-better.high, -better.low), rel=0.05)
 
 
-def test_equals_are_not_told_apart() -> None:
+def test_equals_are_the_same_and_near_equals_are_not_told_apart() -> None:
     rows = rows_of("dkaf")
-    (same,) = compare([(rows, rows)], resamples=100)
+    step = [[[gap + sign * 0.1 for gap in gaps] for gaps, sign in zip(r.gaps, [1, -1] * 3, strict=True)] for r in rows]
+    near = [dataclasses.replace(row, gaps=gaps) for row, gaps in zip(rows, step, strict=True)]
+    same, close = compare([(rows, rows), (rows, near)], resamples=100)
     assert isinstance(same, Comparison)
-    assert (same.difference, same.verdict) == (0.0, "not told apart")
+    assert isinstance(close, Comparison)
+    assert (same.difference, same.low, same.high, same.verdict) == (0.0, 0.0, 0.0, "the same")
+    assert close.difference == pytest.approx(0.0)
+    assert close.verdict == "not told apart"
+
+
+def test_one_task_of_one_run_tells_nothing() -> None:
+    (alone,) = compare([(rows_of("dkaf", runs=[0], tasks=1), rows_of("random", runs=[0], tasks=1))])
+    assert isinstance(alone, Comparison)
+    assert alone.difference < 0
+    assert np.isnan([alone.low, alone.high]).all()
+    assert alone.verdict == "not known"
+    (two,) = compare([(rows_of("dkaf", runs=[0, 1], tasks=1), rows_of("random", runs=[0, 1], tasks=1))], 100)
+    assert isinstance(two, Comparison)
+    assert np.isfinite([two.low, two.high]).all()
+
+
+def test_common_runs_are_those_that_every_setting_has() -> None:
+    groups = on_common_runs(rows_of("dkaf", runs=(0, 1, 3)), rows_of("dkl", runs=(1, 2, 3)), rows_of("gp", runs=(3, 1)))
+    assert [[row.run for row in rows] for rows in groups] == [[1, 3], [1, 3], [3, 1]]
+    assert on_common_runs(rows_of("dkaf"), []) == [[], []]
 
 
 def test_what_cannot_be_compared_says_why_and_the_rest_is_compared() -> None:

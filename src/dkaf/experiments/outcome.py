@@ -133,13 +133,9 @@ def read_outcome(folder: Path) -> Outcome:
 
 
 def _read_rows(path: Path) -> dict[Cell, Row]:
-    try:
-        rows = RowFile(path).read()
-    except TypeError as error:  # cells that cannot be told apart or put in order
-        raise InputError(f"the cells of rows in {path} are names and numbers ({error}); restore the file") from error
+    rows = RowFile(path).read()
     for cell, row in rows.items():
-        problem = _strange(cell) or _strange(row)
-        if problem:
+        if problem := _strange(row):
             raise InputError(f"the row of {cell} in {path} {problem}; restore the file")
     return {cell: _checked(row) for cell, row in rows.items()}
 

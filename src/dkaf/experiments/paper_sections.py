@@ -163,7 +163,8 @@ def cells_tables(results: Results, recipe: str, words: str) -> str:
     aside = ", the informed searcher aside" if has_informed(outcome) else ""
     caption = (
         f"Mean gap ± standard error. {words} Marked: the lowest mean of a column under each acquisition "
-        f"function{aside}, each of them where several tie. {_usual_words(most_runs(outcome))}"
+        f"function{aside}, on the runs that all its methods have; each of them where several tie. "
+        f"{_usual_words(most_runs(outcome))}"
     )
     best = winners(outcome, recipe)
     parts = ["<h3>All cells</h3>", page.paragraph(caption, "note")]
@@ -299,7 +300,7 @@ def _facts(outcome: Outcome) -> dict[str, str]:
 
 
 def computing_seconds(rows: Iterable[Row]) -> float:
-    """Of all stages, each piece of work once: rows share a kernel's likelihood, or are one search, as `grid.plan` has it."""
+    """Each piece of work once: rows share a kernel's likelihood, or a search that does not learn, as in `grid.plan`."""
     pieces: dict[Hashable, float] = {}
     for row in rows:
         for stage, seconds in row.seconds.items():

@@ -11,7 +11,7 @@ from dkaf.experiments.figures import Drawing, Line, Panel
 from dkaf.experiments.names import INFORMED, OURS, UNTRAINED, dataset_name
 from dkaf.experiments.outcome import Outcome
 from dkaf.experiments.rows import Row
-from dkaf.experiments.statistics import Answer, Comparison, Setting, compare, query_curve
+from dkaf.experiments.statistics import Answer, Comparison, Setting, compare, on_common_runs, query_curve, standing
 
 PAPER_MACHINE = "GeForce GTX 1080 Ti"
 PAPER_SECONDS = {
@@ -47,8 +47,8 @@ def _size_line(outcome: Outcome, recipe: str, dataset: str, method: str, acquisi
     found = [outcome.standings.get(Setting(dataset, recipe, size, method, acquisition)) for size in outcome.sizes]
     return Line(
         method,
-        np.array([standing.gap if standing else np.nan for standing in found]),
-        np.array([standing.error if standing else np.nan for standing in found]),
+        np.array([one.gap if one else np.nan for one in found]),
+        np.array([one.error if one else np.nan for one in found]),
     )
 
 
@@ -83,17 +83,15 @@ def figure4(outcome: Outcome, recipe: str) -> Drawing:
 
 
 def best_methods(outcome: Outcome, dataset: str, recipe: str, size: int, acquisition: str) -> set[tuple[str, str]]:
-    """The lowest mean gap of a contest, the informed searcher aside; only methods with all runs that any has."""
+    """The lowest mean gap of a contest on the runs that all its methods have, the informed searcher aside."""
     found = {
-        method: outcome.standings[setting]
+        method: outcome.by_setting[setting]
         for method in outcome.contest(acquisition)
-        if method[0] != INFORMED and (setting := Setting(dataset, recipe, size, *method)) in outcome.standings
+        if method[0] != INFORMED and (setting := Setting(dataset, recipe, size, *method)) in outcome.by_setting
     }
-    if not found:
-        return set()
-    most = max(len(standing.runs) for standing in found.values())
-    complete = {method: standing.gap for method, standing in found.items() if len(standing.runs) == most}
-    return {method for method, gap in complete.items() if gap == min(complete.values())}
+    common = on_common_runs(*found.values()) if found else []
+    gaps = {method: standing(rows).gap for method, rows in zip(found, common, strict=True) if rows}
+    return {method for method, gap in gaps.items() if gap == min(gaps.values())}
 
 
 def winners(outcome: Outcome, recipe: str) -> dict[tuple[str, int, str], set[tuple[str, str]]]:
@@ -231,8 +229,7 @@ class Timing:
 
 
 def table1(outcome: Outcome, recipe: str) -> list[Timing]:
-    """Training seconds by method and dataset, of the number of training tasks that fills most squares; of the largest
-    such number."""
+    """Training seconds by method and dataset, of the largest number of training tasks that fills the most squares."""
     rows = [row for row in outcome.rows.values() if row.recipe == recipe and row.error is None]
     learned = [row for row in rows if row.method not in UNTRAINED]
     if not learned:

@@ -173,10 +173,10 @@ def _unchanged(outcome: Outcome, recipe: str) -> str:
     if not trained:
         return ""
     unchanged = sum(row.best_update == 0 for row in trained)
-    return (
-        f"In {unchanged} of {counted(len(trained), 'cell')} of ours no update by policy gradient was better on the "
-        f"validation tasks than DKL itself{', so ours is DKL there' if unchanged else ''}."
-    )
+    better = "by policy gradient was better on the validation tasks than DKL itself"
+    if not unchanged:
+        return f"In every cell of ours, of {len(trained):,}, some update {better}."
+    return f"In {unchanged:,} of {counted(len(trained), 'cell')} of ours no update {better}, so ours is DKL there."
 
 
 def _growth(growth: Sequence[Compared], outcome: Outcome) -> str:
