@@ -141,7 +141,11 @@ class Prior(nn.Module):
 
     def points(self, x: Rows, pool: Pool) -> Points:
         """Encode the rows once; every pool takes its own."""
-        z, precision = self.represent(x), (-self.log_length).exp()
+        return self.place(self.represent(x), pool)
+
+    def place(self, z: Rows, pool: Pool) -> Points:
+        """The same, of rows that are encoded already."""
+        precision = (-self.log_length).exp()
         if isinstance(z, SparseRows):
             half = 0.5 * (self.log_amplitude - precision * z.square()[pool.rows])
             return Points(torch.zeros_like(half), half, SparseVectors(z, pool.rows, precision), None)

@@ -32,10 +32,10 @@ class MetaBOPolicy(GaussianPolicy):
         self.prior = Prior(None, inputs.n_features, linear_features=0, learned_mean=False)
         self.network = FeedForward(inputs.n_features + 2, 1, layers=settings.layers, width=settings.width)
 
-    def points(self, x: Rows, pool: Pool) -> MetaBOPoints:
+    def place(self, z: Rows, pool: Pool) -> MetaBOPoints:
         with torch.no_grad():
-            kernel = self.prior.points(x, pool)
-        return MetaBOPoints(kernel, pick_rows(self.network.first(x, slice(2, None)), pool.rows))
+            kernel = self.prior.place(z, pool)
+        return MetaBOPoints(kernel, pick_rows(self.network.first(z, slice(2, None)), pool.rows))
 
     def trained_by_gradient(self) -> list[nn.Parameter]:
         return list(self.network.parameters())
@@ -85,9 +85,9 @@ class DeepSetPolicy(Policy):
     def trained_by_gradient(self) -> list[nn.Parameter]:
         return list(self.parameters())
 
-    def points(self, x: Rows, pool: Pool) -> DeepSetPoints:
+    def place(self, z: Rows, pool: Pool) -> DeepSetPoints:
         n = slice(0, self.n_features)
-        observed, query = (pick_rows(network.first(x, n), pool.rows) for network in (self.element, self.network))
+        observed, query = (pick_rows(network.first(z, n), pool.rows) for network in (self.element, self.network))
         return DeepSetPoints(observed, query)
 
     def begin(self, points: DeepSetPoints, episodes: int, generator: torch.Generator) -> DeepSetState:
@@ -137,7 +137,7 @@ class RandomPolicy(Policy):
     method = "random"
     deterministic = False
 
-    def points(self, x: Rows, pool: Pool) -> Pool:
+    def place(self, z: Rows, pool: Pool) -> Pool:
         return pool
 
     def begin(self, points: Pool, episodes: int, generator: torch.Generator) -> RandomState:

@@ -85,8 +85,11 @@ class KernelPolicy(GaussianPolicy):
     def describe(self) -> dict[str, Any]:
         return super().describe() | {"encoder": self.custom_encoder}
 
-    def points(self, x: Rows, pool: Pool) -> Points:
-        return self.prior.points(x, pool)
+    def represent(self, x: Rows) -> Rows:
+        return self.prior.represent(x)
+
+    def place(self, z: Rows, pool: Pool) -> Points:
+        return self.prior.place(z, pool)
 
     def scores(self, points: Points, state: GaussianState) -> Float[Tensor, "s e n"]:
         return self._acquire(Outlook(state.beliefs.mean, state.beliefs.var, state.best, state.xi))

@@ -1,8 +1,9 @@
 """The interface behind which every method stands.
 
-Training, evaluation and a user's search all call the same five methods of `Policy`:
+Training, evaluation and a user's search all call the same methods of `Policy`:
 
-    points   encode a batch of pools (the only step that touches the features)
+    points   encode a batch of pools (the only step that touches the features): each row by `represent`, once, then
+             the pools of such rows by `place`
     begin    the state before anything was observed
     observe  the state after one observation more
     scores   what each candidate deserves now; the largest is queried
@@ -91,9 +92,17 @@ class Policy(nn.Module, ABC):
         """Responses in the units that the model works in."""
         return ((y - self.response_shift) / self.response_scale).to(self.dtype)
 
-    @abstractmethod
     def points(self, x: Rows, pool: Pool) -> Any:
         """What the other methods need to know of the pools' candidates."""
+        return self.place(self.represent(x), pool)
+
+    def represent(self, x: Rows) -> Rows:
+        """What a search keeps of each row: it may be computed block by block, stored, and read again."""
+        return x
+
+    @abstractmethod
+    def place(self, z: Rows, pool: Pool) -> Any:
+        """`points`, of rows that `represent` gave."""
 
     @abstractmethod
     def begin(self, points: Any, episodes: int, generator: torch.Generator) -> Any:
