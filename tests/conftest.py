@@ -1,9 +1,15 @@
-"""What several test files need: one tiny set of tasks."""
+"""What several test files need: one tiny set of tasks, and a Ctrl-C that is heard."""
+
+import signal
 
 import numpy as np
 import pytest
 
 import dkaf
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell's background jobs ignore Ctrl-C, and so would all that the tests start and interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
