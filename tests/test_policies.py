@@ -7,7 +7,8 @@ import scipy.sparse as sp
 import torch
 
 import dkaf
-from dkaf.learning.episodes import PaddedTasks, log_probabilities, random_candidates, search
+from dkaf.learning.episodes import PaddedTasks, log_probabilities, random_candidates, sample, search
+from dkaf.policies import KernelPolicy
 from dkaf.settings import METHODS
 
 policy_of = cache(conformance.small_policy)
@@ -44,7 +45,7 @@ def test_unobserved_responses_change_no_choice(which: tuple[str, str, str]) -> N
 @every_policy
 def test_scores_of_a_whole_episode_equal_the_scores_step_by_step(which: tuple[str, str, str]) -> None:
     policy = policy_of(*which)
-    if not policy.deterministic:
+    if not isinstance(policy, KernelPolicy):
         return
     deck = PaddedTasks.of(policy, conformance.small_tasks())
     batch = deck.batch(torch.tensor([0, 1, 2, 0]))
@@ -65,7 +66,23 @@ def test_scores_of_a_whole_episode_equal_the_scores_step_by_step(which: tuple[st
                 state = policy.observe(
                     points, state, chosen[..., position], y[..., position], queried=position >= initial
                 )
-            assert torch.isfinite(log_probabilities(policy, points, batch, chosen, initial, 1.0)).all()
+
+
+@every_policy
+def test_sampled_episodes_come_with_the_log_probabilities_of_their_queries(which: tuple[str, str, str]) -> None:
+    policy = policy_of(*which)
+    batch = PaddedTasks.of(policy, conformance.small_tasks()).batch(torch.tensor([0, 1, 2, 0]))
+    points = policy.points(batch.x, batch.pool)
+    for initial in (0, 2):
+        start = random_candidates(batch.pool.mask, initial, torch.Generator().manual_seed(0))
+        draw = torch.Generator().manual_seed(1)
+        chosen, log_p = sample(policy, points, batch, start, 4, draw, episodes=3, temperature=0.5)
+        assert chosen.shape == (4, 3, initial + 4)
+        assert all(len(set(episode.tolist())) == initial + 4 for episode in chosen.flatten(0, 1))
+        assert torch.isfinite(log_p).all()
+        if policy.deterministic:  # Random draws other lots when it is asked again
+            again = log_probabilities(policy, points, batch, chosen, initial, 0.5)
+            torch.testing.assert_close(again, log_p)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -91,7 +91,7 @@ def test_posterior_equals_gpytorch_exact_gp() -> None:
     order = chosen[0, 0]
     y = batch.y[0, order]
     K = prior.covariance(points, chosen[0]).unsqueeze(0)
-    ours = trajectory(points.mean, prior.variance(points), prior.noise, K, chosen, y[None, None], 0)
+    ours = trajectory(points.mean, points.var, points.noise, K, chosen, y[None, None], 0)
 
     class Exact(gpytorch.models.ExactGP):  # type: ignore[misc]
         def __init__(self, z: torch.Tensor, y: torch.Tensor, likelihood: object) -> None:
@@ -122,19 +122,24 @@ def test_posterior_equals_gpytorch_exact_gp() -> None:
         torch.testing.assert_close(ours.var[0, 0, seen].detach(), theirs.variance, atol=1e-7, rtol=1e-7)
 
 
-def test_log_likelihood_equals_the_normal_density_with_its_gradient() -> None:
+@pytest.mark.parametrize("p", [0, 2])
+def test_log_likelihood_equals_the_normal_density_with_its_gradient(p: int) -> None:
     draw = torch.Generator().manual_seed(0)
-    root = torch.randn(2, 5, 5, generator=draw, dtype=torch.float64)
-    m, y = torch.randn(2, 2, 5, generator=draw, dtype=torch.float64)
+    root = torch.randn(2, 5, 3, generator=draw, dtype=torch.float64)
+    phi = torch.randn(2, 5, p, generator=draw, dtype=torch.float64)
+    m, y, var = torch.randn(3, 2, 5, generator=draw, dtype=torch.float64)
     everyone = torch.ones(2, 5, dtype=torch.bool)
 
-    def covariance(root: torch.Tensor) -> torch.Tensor:
-        return root @ root.mT + 0.1 * torch.eye(5, dtype=torch.float64)
+    def ours(root: torch.Tensor, phi: torch.Tensor, m: torch.Tensor, var: torch.Tensor) -> torch.Tensor:
+        log_rbf = -torch.cdist(root, root).square()
+        return log_likelihood(m, 4 + p + phi.square().sum(-1) + var, log_rbf, phi if p else None, y, everyone)
 
-    expected = torch.distributions.MultivariateNormal(m, covariance(root)).log_prob(y) / 5
-    torch.testing.assert_close(log_likelihood(m, covariance(root), y, everyone), expected)
-    root.requires_grad_(), m.requires_grad_()
-    assert torch.autograd.gradcheck(lambda root, m: log_likelihood(m, covariance(root), y, everyone), (root, m))
+    K = (-torch.cdist(root, root).square()).exp() + phi @ phi.mT
+    K = K + torch.diag_embed(3 + p + var)
+    expected = torch.distributions.MultivariateNormal(m, K).log_prob(y) / 5
+    torch.testing.assert_close(ours(root, phi, m, var), expected)
+    inputs = (root.requires_grad_(), phi.requires_grad_(p > 0), m.requires_grad_(), var.requires_grad_())
+    assert torch.autograd.gradcheck(ours, inputs)
 
 
 def test_log_likelihood_of_tasks_of_different_sizes_is_that_of_each_alone() -> None:
@@ -148,12 +153,13 @@ def test_log_likelihood_of_tasks_of_different_sizes_is_that_of_each_alone() -> N
 
 
 def test_a_matrix_that_rounding_spoiled_is_mended_without_touching_its_neighbours() -> None:
-    good = torch.eye(3) + 0.5
-    bad = torch.ones(3, 3) - 1e-6 * torch.eye(3)
+    good, bad = torch.full((3, 3), 0.5), torch.ones(3, 3)
     m, y, mask = torch.zeros(2, 3), torch.ones(2, 3), torch.ones(2, 3, dtype=torch.bool)
-    both = log_likelihood(m, torch.stack((good, bad)), y, mask)
+    var = torch.tensor([[1.5] * 3, [1 - 1e-6] * 3])
+    both = log_likelihood(m, var, torch.stack((good, bad)).log(), None, y, mask)
     assert torch.isfinite(both).all()
-    torch.testing.assert_close(both[:1], log_likelihood(m[:1], good[None], y[:1], mask[:1]), atol=0, rtol=0)
+    alone = log_likelihood(m[:1], var[:1], good[None].log(), None, y[:1], mask[:1])
+    torch.testing.assert_close(both[:1], alone, atol=0, rtol=0)
 
 
 @pytest.mark.parametrize("acquisition", ["mi", "ei", "ucb"])

@@ -67,21 +67,19 @@ def evaluate(
     if starts < 1:
         raise InputError(f"a task is searched from at least 1 start, {starts} came")
     check_budget(tasks, queries, initial)
-    numbers = np.repeat(np.arange(len(tasks)), starts)
-    start = starting_points(tasks, initial, starts, seed)
+    start = starting_points(tasks, initial, starts, seed).reshape(len(tasks), starts, initial)
     was_training = policy.training
     try:
         chosen = search_all(
             policy,
             PaddedTasks.of(policy, tasks),
-            torch.from_numpy(numbers).to(policy.device),
             torch.from_numpy(start).to(policy.device),
             queries,
             stream(seed, "search"),
         )
     finally:
         policy.train(was_training)
-    return result_of(tasks, chosen.cpu().numpy(), initial, starts)
+    return result_of(tasks, chosen.flatten(0, 1).cpu().numpy(), initial, starts)
 
 
 def result_of(tasks: TaskSet, chosen: IntArray, initial: int, starts: int = 1) -> Result:

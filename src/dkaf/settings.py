@@ -101,6 +101,7 @@ class Settings:
     )
     weight_decay: float = _setting(0.0, "AdamW's decay of the weights, in both stages", at_least=0)
     clip: float | None = _setting(None, "largest norm of a gradient; none: off", above=0)
+    anneal: bool = _setting(False, "whether learning rates fall to zero, along a cosine, over the updates of a stage")
 
     # Validation
     validate_every: int = _setting(10, "updates between two validations", above=0)

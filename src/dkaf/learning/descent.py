@@ -46,6 +46,12 @@ def optimiser_of(parameters: Iterable[nn.Parameter], learning_rate: float, weigh
     return torch.optim.AdamW(groups, lr=learning_rate, fused=True)
 
 
+def anneal(optimiser: torch.optim.Optimizer, learning_rate: float, done: float) -> None:
+    """The learning rate when this share of the updates is done: all of it at first, nothing in the end."""
+    for group in optimiser.param_groups:
+        group["lr"] = learning_rate * 0.5 * (1 + math.cos(math.pi * done))
+
+
 def descend(optimiser: torch.optim.Optimizer, loss: Tensor, clip: float | None) -> None:
     """One step down the gradient, which is shortened to `clip` if it is longer."""
     optimiser.zero_grad()

@@ -5,6 +5,7 @@ k = n0 + T observed points.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +17,10 @@ from torch import Tensor
 from dkaf.errors import InputError
 from dkaf.model.inputs import Rows
 from dkaf.model.prior import Pool
-from dkaf.policies import Policy
+from dkaf.policies import KernelPolicy, Policy
 from dkaf.tasks import TaskSet
 
-CANDIDATES_AT_ONCE = 200_000  # bounds the memory of a batch of searches
+CANDIDATES_AT_ONCE = 200000  # bounds the memory of a batch of searches
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +59,9 @@ class PaddedTasks:
     def part(self, tasks: Int[Tensor, " s"], candidates: int, generator: torch.Generator) -> "Batch":
         """The chosen tasks, with this many random candidates of each pool (all of a smaller one)."""
         rows, mask, y = self.rows[tasks], self.mask[tasks], self.y[tasks]
-        some = random_candidates(mask, min(candidates, mask.shape[1]), generator)
+        # Where tasks share rows, each row draws one lot for all of them: fewer rows to encode, as random for each task.
+        lots = torch.rand(len(self.x), generator=generator)[rows] if len(self.x) < rows.numel() else None
+        some = random_candidates(mask, min(candidates, mask.shape[1]), generator, lots)
         return self._batch(rows.gather(1, some), mask.gather(1, some), y.gather(1, some))
 
     def _batch(self, rows: Int[Tensor, "s n"], mask: Bool[Tensor, "s n"], y: Float[Tensor, "s n"]) -> "Batch":
@@ -80,13 +83,49 @@ class Batch:
     y: Float[Tensor, "s n"]
 
 
-def random_candidates(mask: Bool[Tensor, "s n"], count: int, generator: torch.Generator) -> Int[Tensor, "s m"]:
+def random_candidates(
+    mask: Bool[Tensor, "s n"], count: int, generator: torch.Generator, lots: Float[Tensor, "s n"] | None = None
+) -> Int[Tensor, "s m"]:
     """Different candidates of each pool, all as likely; of a pool that has fewer, all of them and then padding."""
-    noise = torch.rand(mask.shape, generator=generator).to(mask.device)
-    return noise.where(mask, -1.0).topk(count, dim=1).indices
+    if lots is None:
+        lots = torch.rand(mask.shape, generator=generator)
+    return lots.to(mask.device).where(mask, -1.0).topk(count, dim=1).indices
 
 
-@torch.no_grad()
+Choose = Callable[
+    [int, Tensor, Tensor], Tensor
+]  # query, scores, and -inf where there is nothing to choose: a candidate
+
+
+def _walk(
+    policy: Policy,
+    points: Any,
+    batch: Batch,
+    start: Int[Tensor, "s e n0"],
+    queries: int,
+    generator: torch.Generator,
+    choose: Choose,
+) -> Int[Tensor, "s e k"]:
+    """All episodes, step by step: the observed candidates in order, the starting points first. None comes twice."""
+    S, E, n0 = start.shape
+    blocked = torch.zeros(S, E, batch.y.shape[1]).to(batch.y).masked_fill_(~batch.pool.mask.unsqueeze(1), -math.inf)
+    state = policy.begin(points, E, generator)
+    observed: list[Tensor] = []
+
+    def observe(chosen: Tensor, *, queried: bool) -> None:
+        nonlocal state
+        observed.append(chosen)
+        blocked.scatter_(2, chosen.unsqueeze(-1), -math.inf)
+        if len(observed) < n0 + queries:
+            state = policy.observe(points, state, chosen, batch.y.gather(1, chosen), queried=queried)
+
+    for first in start.unbind(dim=2):
+        observe(first, queried=False)
+    for t in range(queries):
+        observe(choose(t, policy.scores(points, state), blocked), queried=True)
+    return torch.stack(observed, dim=2)
+
+
 def search(
     policy: Policy,
     points: Any,
@@ -98,54 +137,108 @@ def search(
     episodes: int = 1,
     temperature: float | None = None,
 ) -> Int[Tensor, "s e k"]:
-    """Search every pool: the best score wins, or, with a temperature, scores/temperature are drawn from by softmax.
-
-    Returns the observed candidates in order, the n0 starting points first. No candidate comes twice.
-    """
-    S, N = batch.y.shape
-    blocked = torch.zeros(S, episodes, N).to(batch.y).masked_fill_(~batch.pool.mask.unsqueeze(1), -math.inf)
-    if temperature is not None:
-        # Eq. (pntilde): the largest of score + Gumbel noise is a draw from the softmax. All noise at once is cheapest.
-        uniform = torch.rand(queries, S, episodes, N, generator=generator).to(batch.y)
-        gumbel = uniform.clamp_min_(1e-30).log_().neg_().log_().neg_()
-    state = policy.begin(points, episodes, generator)
-    observed: list[Tensor] = []
-
-    def observe(chosen: Tensor, *, queried: bool) -> None:
-        nonlocal state
-        observed.append(chosen)
-        blocked.scatter_(2, chosen.unsqueeze(-1), -math.inf)
-        if len(observed) < start.shape[1] + queries:
-            state = policy.observe(points, state, chosen, batch.y.gather(1, chosen), queried=queried)
-
-    for first in start.unbind(dim=1):
-        observe(first.unsqueeze(1).expand(S, episodes), queried=False)
-    for t in range(queries):
-        scores = policy.scores(points, state)
-        if temperature is not None:
-            scores = gumbel[t].add_(scores, alpha=1 / temperature)
-        observe((scores + blocked).argmax(dim=2), queried=True)
-    return torch.stack(observed, dim=2)
+    """Search every pool: the best score wins, or, with a temperature, a draw from the softmax of scores/temperature."""
+    starts = start.unsqueeze(1).expand(-1, episodes, -1)
+    with torch.inference_mode():
+        choose = _best if temperature is None else _draws(starts, queries, generator, temperature)
+        chosen = _walk(policy, points, batch, starts, queries, generator, choose)
+    return chosen.clone()  # outside, so that gradients may go through what it indexes
 
 
-@torch.no_grad()
-def search_all(
+def sample(
     policy: Policy,
-    tasks: PaddedTasks,
-    numbers: Int[Tensor, " searches"],
-    start: Int[Tensor, "searches n0"],
+    points: Any,
+    batch: Batch,
+    start: Int[Tensor, "s n0"],
     queries: int,
     generator: torch.Generator,
-) -> Int[Tensor, "searches k"]:
-    """Greedy searches of the numbered tasks, as many at once as memory allows."""
+    *,
+    episodes: int,
+    temperature: float,
+) -> tuple[Int[Tensor, "s e k"], Float[Tensor, "s e t"]]:
+    """Episodes drawn as `search` draws them, and the log-probabilities of their queries, with gradients."""
+    if isinstance(policy, KernelPolicy):
+        chosen = search(policy, points, batch, start, queries, generator, episodes=episodes, temperature=temperature)
+        return chosen, log_probabilities(policy, points, batch, chosen, start.shape[1], temperature)
+    # A network's scores cost so much that they are computed once, with gradients, and not again for all steps.
+    starts = start.unsqueeze(1).expand(-1, episodes, -1)
+    draw = _draws(starts, queries, generator, temperature)
+    return _recorded(policy, points, batch, starts, queries, generator, temperature, draw)
+
+
+def log_probabilities(
+    policy: Policy, points: Any, batch: Batch, chosen: Int[Tensor, "s e k"], initial: int, temperature: float
+) -> Float[Tensor, "s e t"]:
+    """Eq. (pntilde) of every query of every episode, with gradients."""
+    if isinstance(policy, KernelPolicy):
+        y = batch.y.gather(1, chosen.flatten(1)).unflatten(1, chosen.shape[1:])
+        scores = policy.episode_scores(points, chosen, y, initial)
+        log_p: Tensor = _LogSoftmaxAt.apply(scores, batch.pool.mask, chosen, temperature)  # type: ignore[no-untyped-call]
+        return log_p
+
+    def follow(t: int, scores: Tensor, blocked: Tensor) -> Tensor:
+        return chosen[..., initial + t]
+
+    queries = chosen.shape[2] - initial
+    start = chosen[..., :initial]
+    return _recorded(policy, points, batch, start, queries, torch.Generator(), temperature, follow)[1]
+
+
+def _recorded(
+    policy: Policy,
+    points: Any,
+    batch: Batch,
+    start: Int[Tensor, "s e n0"],
+    queries: int,
+    generator: torch.Generator,
+    temperature: float,
+    choose: Choose,
+) -> tuple[Int[Tensor, "s e k"], Float[Tensor, "s e t"]]:
+    log_p: list[Tensor] = []
+
+    def record(t: int, scores: Tensor, blocked: Tensor) -> Tensor:
+        chosen = choose(t, scores.detach(), blocked)
+        log_softmax = torch.add(blocked, scores, alpha=1 / temperature).log_softmax(dim=2)
+        log_p.append(log_softmax.gather(2, chosen.unsqueeze(-1)).squeeze(-1))
+        return chosen
+
+    chosen = _walk(policy, points, batch, start, queries, generator, record)
+    return chosen, torch.stack(log_p, dim=2)
+
+
+def _best(t: int, scores: Tensor, blocked: Tensor) -> Tensor:
+    return (scores + blocked).argmax(dim=2)
+
+
+def _draws(start: Int[Tensor, "s e n0"], queries: int, generator: torch.Generator, temperature: float) -> Choose:
+    """Eq. (pntilde): one number a draw, above 0 and at most 1, finds its place among the summed probabilities."""
+    uniform = 1 - torch.rand(queries, *start.shape[:2], 1, generator=generator).to(start.device)
+    return lambda t, scores, blocked: _drawn(torch.add(blocked, scores, alpha=1 / temperature), uniform[t])
+
+
+def _drawn(scores: Float[Tensor, "s e n"], uniform: Float[Tensor, "s e 1"]) -> Int[Tensor, "s e"]:
+    """A draw from the softmax of each row of scores; -inf is never drawn.
+
+    The first sum that reaches a number above 0 and at most the last sum: there a probability above 0 was added.
+    """
+    sums = scores.softmax(dim=2).cumsum(dim=2)
+    return torch.searchsorted(sums, uniform * sums[..., -1:]).squeeze(-1)
+
+
+def search_all(
+    policy: Policy, tasks: PaddedTasks, start: Int[Tensor, "tasks e n0"], queries: int, generator: torch.Generator
+) -> Int[Tensor, "tasks e k"]:
+    """Greedy searches of all tasks from all their starts, as many at once as a processor's cache holds."""
     policy.eval()
-    at_once = max(1, CANDIDATES_AT_ONCE // tasks.rows.shape[1])
+    _, E, _ = start.shape
+    at_once = max(1, CANDIDATES_AT_ONCE // (E * tasks.rows.shape[1]))
     parts = []
-    for part, first in zip(numbers.split(at_once), start.split(at_once), strict=True):
-        batch = tasks.batch(part)
-        points = policy.points(batch.x, batch.pool)
-        parts.append(search(policy, points, batch, first, queries, generator).squeeze(1))
-    return torch.cat(parts)
+    with torch.inference_mode():
+        for part, first in zip(torch.arange(len(tasks)).split(at_once), start.split(at_once), strict=True):
+            batch = tasks.batch(part)
+            points = policy.points(batch.x, batch.pool)
+            parts.append(_walk(policy, points, batch, first, queries, generator, _best))
+    return torch.cat(parts).clone()
 
 
 def gaps(
@@ -158,22 +251,36 @@ def gaps(
     return gap
 
 
-def log_probabilities(
-    policy: Policy, points: Any, batch: Batch, chosen: Int[Tensor, "s e k"], initial: int, temperature: float
-) -> Float[Tensor, "s e t"]:
-    """Eq. (pntilde) of every query of every episode, with gradients."""
-    S, E, k = chosen.shape
-    y = batch.y.gather(1, chosen.flatten(1)).unflatten(1, (E, k))
-    scores = policy.episode_scores(points, chosen, y, initial) / temperature
-    # Query t cannot draw what was observed before it, at a position below initial + t.
-    T = k - initial
-    position = torch.arange(k, device=chosen.device)
-    before = position < position[initial:].unsqueeze(1)
-    taken = scores.new_zeros(T, k).masked_fill(before, -math.inf).expand(S, E, T, k)
-    blocked = torch.zeros_like(scores).scatter(3, chosen.unsqueeze(2).expand(S, E, T, k), taken)
-    blocked = blocked.masked_fill_(~batch.pool.mask[:, None, None], -math.inf)
-    log_p = (scores + blocked).log_softmax(dim=3)
-    return log_p.gather(3, chosen[..., initial:].unsqueeze(-1)).squeeze(-1)
+class _LogSoftmaxAt(torch.autograd.Function):
+    """log softmax(scores / temperature) at the candidate of each query, among those not observed before it.
+
+    Its gradient is (what was chosen - softmax) / temperature: two passes over the scores where PyTorch makes ten.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, mask: Tensor, chosen: Tensor, temperature: float) -> Tensor:
+        S, E, T, _ = scores.shape
+        k = chosen.shape[2]
+        logits = scores / temperature
+        if not mask.all():
+            logits.masked_fill_(~mask[:, None, None], -math.inf)
+        # Query t cannot draw what was observed before it, at a position below k - T + t; later ones it can.
+        position = torch.arange(k, device=chosen.device)
+        before = (position < position[k - T :].unsqueeze(1)).expand(S, E, T, k)
+        places = chosen.unsqueeze(2).expand(S, E, T, k)
+        logits.scatter_(3, places, logits.gather(3, places).masked_fill_(before, -math.inf))
+        at = chosen[..., k - T :].unsqueeze(-1)
+        log_p = logits.log_softmax(dim=3)
+        ctx.save_for_backward(log_p, at)
+        ctx.temperature = temperature
+        return log_p.gather(3, at).squeeze(-1)
+
+    @staticmethod
+    def backward(ctx: Any, *gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        log_p, at = ctx.saved_tensors
+        g = (gradient[0] / ctx.temperature).unsqueeze(-1)
+        d_scores = log_p.exp().mul_(-g)
+        return d_scores.scatter_add_(3, at, g), None, None, None
 
 
 def check_budget(tasks: TaskSet, queries: int, initial: int) -> None:

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from dkaf.learning.descent import BestWeights, descend, optimiser_of
+from dkaf.learning.descent import BestWeights, anneal, descend, optimiser_of
 from dkaf.learning.episodes import PaddedTasks
 from dkaf.model.inputs import TABLED_ROWS, SparseRows
 from dkaf.model.prior import Prior
@@ -29,6 +29,8 @@ def pretrain(
     try:
         for update in range(1, settings.pretrain_updates + 1):
             prior.train()
+            if settings.anneal:
+                anneal(optimiser, settings.pretrain_learning_rate, (update - 1) / settings.pretrain_updates)
             tasks = torch.randint(len(train), (settings.pretrain_tasks,), generator=draw)
             loss = -likelihood(prior, train, tasks, settings.pretrain_points, draw).mean()
             descend(optimiser, loss, settings.clip)

@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from dkaf.learning.descent import BestWeights, descend, optimiser_of
-from dkaf.learning.episodes import PaddedTasks, gaps, log_probabilities, random_candidates, search, search_all
+from dkaf.learning.descent import BestWeights, anneal, descend, optimiser_of
+from dkaf.learning.episodes import PaddedTasks, gaps, random_candidates, sample, search_all
 from dkaf.policies import KernelPolicy, Policy
 from dkaf.seeding import stream
 
@@ -41,7 +41,7 @@ def policy_gradient_loss(policy: Policy, train: PaddedTasks, tasks: Tensor, draw
     points = policy.points(batch.x, batch.pool)
     mask = batch.pool.mask
     start = random_candidates(mask, settings.initial, draw)
-    chosen = search(
+    chosen, log_p = sample(
         policy,
         points,
         batch,
@@ -52,7 +52,6 @@ def policy_gradient_loss(policy: Policy, train: PaddedTasks, tasks: Tensor, draw
         temperature=settings.temperature,
     )
     G = discounted_future(gaps(batch.y, mask, chosen, settings.initial), settings.gamma)
-    log_p = log_probabilities(policy, points, batch, chosen, settings.initial, settings.temperature)
     loss = (advantage(G, settings.baseline) * log_p).sum(dim=-1).mean()
     if settings.likelihood_weight and isinstance(policy, KernelPolicy):
         part = random_candidates(mask, min(settings.pretrain_points, mask.shape[1]), draw)
@@ -64,11 +63,10 @@ def policy_gradient_loss(policy: Policy, train: PaddedTasks, tasks: Tensor, draw
 def validation_gap(policy: Policy, tasks: PaddedTasks, seed: int) -> float:
     """Mean gap of greedy searches, in units of y; the same starts every time."""
     settings = policy.settings
-    numbers = torch.arange(len(tasks)).repeat_interleave(settings.validation_starts)
-    draw = stream(seed, "validation")
-    start = random_candidates(tasks.mask[numbers], settings.initial, draw)
-    chosen = search_all(policy, tasks, numbers, start, settings.queries, draw).unsqueeze(1)
-    gap = gaps(tasks.y[numbers], tasks.mask[numbers], chosen, settings.initial)
+    draw, starts = stream(seed, "validation"), settings.validation_starts
+    start = random_candidates(tasks.mask.repeat_interleave(starts, dim=0), settings.initial, draw)
+    chosen = search_all(policy, tasks, start.unflatten(0, (-1, starts)), settings.queries, draw)
+    gap = gaps(tasks.y, tasks.mask, chosen, settings.initial)
     return (gap.mean() * policy.response_scale).item()
 
 
@@ -102,6 +100,8 @@ def reinforce(
         for update in range(settings.updates + 1):
             if update > 0:
                 policy.train()
+                if settings.anneal:
+                    anneal(optimiser, settings.learning_rate, (update - 1) / settings.updates)
                 tasks = torch.randint(len(train), (settings.batch,), generator=draw)
                 descend(optimiser, policy_gradient_loss(policy, train, tasks, draw), settings.clip)
             gap = None

@@ -19,6 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 TINY = 1e-12  # a variance that is none; squares of it still fit in single precision
+FLOOR = 1e-30  # added under a root, whose gradient at 0 is then large, not infinite; elsewhere it changes no digit
 
 
 class Outlook(NamedTuple):
@@ -32,36 +33,40 @@ class Outlook(NamedTuple):
 
 def mi(outlook: Outlook, nu: Float[Tensor, ""]) -> Float[Tensor, "*batch n"]:
     """Eq. (a), with sqrt(var + xi) - sqrt(xi) as a quotient: the difference loses all its digits once xi >> var."""
-    xi = outlook.xi.unsqueeze(-1)
-    return outlook.mean + nu.sqrt() * outlook.var / (_sqrt(outlook.var + xi) + _sqrt(xi))
+    xi = outlook.xi.unsqueeze(-1) + FLOOR
+    share = outlook.var / ((outlook.var + xi).sqrt() + xi.sqrt())
+    return torch.addcmul(outlook.mean, share, nu.sqrt())
 
 
 def ucb(outlook: Outlook, nu: Float[Tensor, ""]) -> Float[Tensor, "*batch n"]:
     """Eq. (a_ucb)."""
-    return outlook.mean + nu.sqrt() * _sqrt(outlook.var)
+    return torch.addcmul(outlook.mean, (outlook.var + FLOOR).sqrt(), nu.sqrt())
 
 
 def ei(outlook: Outlook, nu: Float[Tensor, ""]) -> Float[Tensor, "*batch n"]:
     """Eq. (a_ei); nu has no part in it."""
-    sigma = outlook.var.clamp_min(TINY).sqrt()
-    u = (outlook.mean - outlook.best.unsqueeze(-1)) / sigma
+    sigma, u = _standardised(outlook)
     h: Tensor = u * torch.special.ndtr(u) + _normal_density(u)
     return sigma * h
 
 
 def log_ei(outlook: Outlook, nu: Float[Tensor, ""]) -> Float[Tensor, "*batch n"]:
     """The logarithm of Eq. (a_ei), with digits and gradients where EI itself underflows to zero."""
-    sigma = outlook.var.clamp_min(TINY).sqrt()
-    u = (outlook.mean - outlook.best.unsqueeze(-1)) / sigma
+    sigma, u = _standardised(outlook)
     return sigma.log() + _log_h(u)
 
 
 ACQUISITIONS: dict[str, Callable[[Outlook, Tensor], Tensor]] = {"mi": mi, "ei": ei, "log_ei": log_ei, "ucb": ucb}
 
 
-def _sqrt(value: Tensor) -> Tensor:
-    """A square root whose gradient at 0 is large, not infinite; elsewhere the sum changes no digit."""
-    return (value + 1e-30).sqrt()
+def _standardised(outlook: Outlook) -> tuple[Tensor, Tensor]:
+    """Deviations, and how many of them each mean lies above the best response.
+
+    Before any observation the best is 0: with scaled responses, the training tasks' average.
+    """
+    sigma = outlook.var.clamp_min(TINY).sqrt()
+    best = outlook.best.where(outlook.best > -math.inf, 0.0)
+    return sigma, (outlook.mean - best.unsqueeze(-1)) / sigma
 
 
 def _normal_density(u: Tensor) -> Tensor:

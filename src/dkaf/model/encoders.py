@@ -41,9 +41,13 @@ class FeedForward(nn.Module):
         return hidden
 
     def after_first(self, hidden: Float[Tensor, "*batch h"]) -> Float[Tensor, "*batch d"]:
-        for linear in list(self.linears)[1:]:
-            hidden = linear(self.dropout(hidden.relu()))
-        return hidden
+        """The other layers; what the first one gave is changed in place, as no one needs it any more."""
+        # Flat, since a layer gives a view of anything else, and changing a view in place costs its gradient a copy.
+        shape, flat = hidden.shape[:-1], hidden
+        for number, linear in enumerate(list(self.linears)[1:]):
+            flat = flat.relu_() if number else flat.relu_().flatten(end_dim=-2)
+            flat = linear(self.dropout(flat))
+        return flat.unflatten(0, shape) if flat is not hidden else hidden
 
 
 def encode(encoder: nn.Module, x: Rows) -> Float[Tensor, "r d"]:

@@ -47,7 +47,9 @@ class SparseRows:
             return whole.inner(place[left], place[right])
         if len(self) > TABLED_ROWS:
             return None
-        return self._products[left.unsqueeze(2), right.unsqueeze(1)]
+        place = (left * len(self)).unsqueeze(2) + right.unsqueeze(1)
+        products: Tensor = self._products.flatten().index_select(0, place.flatten()).unflatten(0, place.shape)
+        return products
 
     @functools.cached_property
     def _products(self) -> Float[Tensor, "r r"]:

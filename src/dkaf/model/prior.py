@@ -3,6 +3,7 @@
 S pools of N candidates, d values a representation, p features of the linear part.
 """
 
+import functools
 from dataclasses import dataclass
 
 import torch
@@ -25,52 +26,56 @@ class Pool:
 
 
 @dataclass(frozen=True, eq=False)
-class Vectors:
-    """A vector for each candidate: rows of one table, and the same gathered for every pool."""
+class Products:
+    """Inner products of candidates: left vectors are rows of one table, right ones were gathered for every pool."""
 
-    table: Float[Tensor, "r d"]
+    left: Float[Tensor, "r d"]
     rows: Int[Tensor, "s n"]
-    pooled: Float[Tensor, "s n d"]
-    scale: Float[Tensor, ""] | None = None
-    """What inner products are multiplied by: cheaper than scaling vectors that are features and have no gradient."""
+    right: Float[Tensor, "s n d"]
 
-    @classmethod
-    def of(
-        cls, table: Float[Tensor, "r d"], rows: Int[Tensor, "s n"], scale: Float[Tensor, ""] | None = None
-    ) -> "Vectors":
-        return cls(table, rows, pick_rows(table, rows), scale)
+    def between(self, chosen: Int[Tensor, "s m"] | None) -> Float[Tensor, "s m n"]:
+        """Of the chosen candidates (all, if none are named) with all of their pool."""
+        rows = self.rows if chosen is None else self.rows.gather(1, chosen)
+        return torch.bmm(pick_rows(self.left, rows), self.right.mT)
 
-    def inner(self, chosen: Int[Tensor, "s m"] | None) -> Float[Tensor, "s m n"]:
-        """Inner products of the chosen candidates (all, if none are named) with all of their pool."""
-        picked = self.pooled if chosen is None else pick_rows(self.table, self.rows.gather(1, chosen))
-        products = picked @ self.pooled.mT
-        return products if self.scale is None else self.scale * products
-
-    def at(self, chosen: Int[Tensor, "s m"]) -> "Vectors":
-        return Vectors.of(self.table, self.rows.gather(1, chosen), self.scale)
+    def at(self, chosen: Int[Tensor, "s m"]) -> "Products":
+        right = self.right.gather(1, chosen.unsqueeze(-1).expand(-1, -1, self.right.shape[-1]))
+        return Products(self.left, self.rows.gather(1, chosen), right)
 
 
 @dataclass(frozen=True, eq=False)
-class SparseVectors:
-    """The same for sparse rows, which are never all made dense."""
+class FeatureProducts:
+    """Logarithms of a kernel on the features themselves, which have no gradient and, if sparse, are not made dense."""
 
-    table: SparseRows
+    table: Rows
     rows: Int[Tensor, "s n"]
+    half: Float[Tensor, "s n"]
     scale: Float[Tensor, ""]
-    """What the squared norm of a row is multiplied by."""
+    """What inner products are multiplied by: cheaper than scaling the features."""
 
-    def inner(self, chosen: Int[Tensor, "s m"] | None) -> Float[Tensor, "s m n"]:
+    def between(self, chosen: Int[Tensor, "s m"] | None) -> Float[Tensor, "s m n"]:
+        half = self.half if chosen is None else self.half.gather(1, chosen)
         rows = self.rows if chosen is None else self.rows.gather(1, chosen)
+        return self.scale * self._inner(rows) + self.half.unsqueeze(1) + half.unsqueeze(2)
+
+    def at(self, chosen: Int[Tensor, "s m"]) -> "FeatureProducts":
+        return FeatureProducts(self.table, self.rows.gather(1, chosen), self.half.gather(1, chosen), self.scale)
+
+    def _inner(self, rows: Int[Tensor, "s m"]) -> Float[Tensor, "s m n"]:
+        if isinstance(self.table, Tensor):
+            return pick_rows(self.table, rows) @ self._pooled.mT
         tabled = self.table.inner(rows, self.rows)
         if tabled is not None:
-            return self.scale * tabled
+            return tabled
         S, M = rows.shape
         picked = self.table[rows.ravel()].dense()
         products = (self.table @ picked.T).T.reshape(S, M, len(self.table))
-        return self.scale * products.gather(2, self.rows.unsqueeze(1).expand(S, M, -1))
+        return products.gather(2, self.rows.unsqueeze(1).expand(S, M, -1))
 
-    def at(self, chosen: Int[Tensor, "s m"]) -> "SparseVectors":
-        return SparseVectors(self.table, self.rows.gather(1, chosen), self.scale)
+    @functools.cached_property
+    def _pooled(self) -> Float[Tensor, "s n d"]:
+        assert isinstance(self.table, Tensor)
+        return pick_rows(self.table, self.rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,19 +83,21 @@ class Points:
     """The candidates of a batch of pools as the kernel sees them."""
 
     mean: Float[Tensor, "s n"]
-    half: Float[Tensor, "s n"]
-    """(log alpha - |z|^2 / eta) / 2, so that two halves and an inner product are the logarithm of a kernel."""
-    z: Vectors | SparseVectors
-    """Representations, whose inner products are divided by eta."""
-    linear: Vectors | None
-    """phi, the features of the linear part."""
+    var: Float[Tensor, "s n"]
+    """Prior variance of a noisy response, k(x, x) + beta."""
+    noise: Float[Tensor, ""]
+    log_rbf: Products | FeatureProducts
+    """log(alpha exp(-|z - z'|^2 / (2 eta))) is a product of [z, half, 1] and [z, 1, half], z divided by sqrt(eta)."""
+    linear: Products | None
+    """Of phi, the features of the linear part."""
 
     def at(self, chosen: Int[Tensor, "s m"]) -> "Points":
         """Only the chosen candidates of each pool."""
         return Points(
             self.mean.gather(1, chosen),
-            self.half.gather(1, chosen),
-            self.z.at(chosen),
+            self.var.gather(1, chosen),
+            self.noise,
+            self.log_rbf.at(chosen),
             None if self.linear is None else self.linear.at(chosen),
         )
 
@@ -145,39 +152,43 @@ class Prior(nn.Module):
 
     def place(self, z: Rows, pool: Pool) -> Points:
         """The same, of rows that are encoded already."""
-        precision = (-self.log_length).exp()
+        precision, noise = (-self.log_length).exp(), self.noise
+        var = (self.amplitude + noise).expand(pool.rows.shape)
         if isinstance(z, SparseRows):
-            half = 0.5 * (self.log_amplitude - precision * z.square()[pool.rows])
-            return Points(torch.zeros_like(half), half, SparseVectors(z, pool.rows, precision), None)
+            half = 0.5 * (self.log_amplitude - precision * z.square())
+            features = FeatureProducts(z, pool.rows, half[pool.rows], precision)
+            return Points(torch.zeros_like(features.half), var, noise, features, None)
         mean = z.new_zeros(len(z)) if self.mean is None else self.mean(z).squeeze(-1)
-        linear = None if self.linear is None else Vectors.of(self.linear(z), pool.rows)
+        linear = None
+        if self.linear is not None:
+            phi = self.linear(z)
+            linear = Products(phi, pool.rows, pick_rows(phi, pool.rows))
+            var = var + phi.square().sum(-1)[pool.rows]
         z = z - z.mean(dim=0).detach()  # distances do not change, and differences of squares keep their digits
+        products: Products | FeatureProducts
         if self.encoder is None:
             half = 0.5 * (self.log_amplitude - precision * z.square().sum(-1))
-            vectors = Vectors.of(z, pool.rows, precision)
+            products = FeatureProducts(z, pool.rows, half[pool.rows], precision)
         else:
             z = z * precision.sqrt()
-            half = 0.5 * (self.log_amplitude - z.square().sum(-1))
-            vectors = Vectors.of(z, pool.rows)
-        return Points(mean[pool.rows], half[pool.rows], vectors, linear)
+            half = 0.5 * (self.log_amplitude - z.square().sum(-1, keepdim=True))
+            one = torch.ones_like(half)
+            left, right = torch.cat((z, half, one), dim=1), torch.cat((z, one, half), dim=1)
+            products = Products(left, pool.rows, pick_rows(right, pool.rows))
+        return Points(mean[pool.rows], var, noise, products, linear)
 
-    def covariance(self, points: Points, chosen: Int[Tensor, "s m"] | None = None) -> Float[Tensor, "s m n"]:
-        """The kernel between the chosen candidates (all, if none are named) and all of their pool, free of noise."""
-        half = points.half if chosen is None else points.half.gather(1, chosen)
-        log_K = points.z.inner(chosen) + points.half.unsqueeze(1) + half.unsqueeze(2)
-        K = log_K.clamp_max(self.log_amplitude.item()).exp()  # no distance is below 0, whatever rounding says
-        return K if points.linear is None else K + points.linear.inner(chosen)
+    def covariance(self, points: Points, chosen: Int[Tensor, "s m"]) -> Float[Tensor, "s m n"]:
+        """The kernel between the chosen candidates and all of their pool, free of noise."""
+        K = self._log_rbf(points, chosen).exp()
+        return K if points.linear is None else K + points.linear.between(chosen)
 
-    def variance(self, points: Points) -> Float[Tensor, "s n"]:
-        """Prior variance of a noisy response, k(x, x) + beta."""
-        var = (self.amplitude + self.noise).expand_as(points.mean)
-        return var if points.linear is None else var + points.linear.pooled.square().sum(-1)
+    def _log_rbf(self, points: Points, chosen: Int[Tensor, "s m"] | None) -> Float[Tensor, "s m n"]:
+        return points.log_rbf.between(chosen).clamp_max(self.log_amplitude.item())  # whatever rounding says
 
     def log_likelihood(self, points: Points, y: Float[Tensor, "s n"], mask: Bool[Tensor, "s n"]) -> Float[Tensor, " s"]:
         """Eq. (marginal) of each pool, a point."""
-        eye = torch.eye(y.shape[1], dtype=torch.bool, device=y.device)
-        K = self.covariance(points).where(~eye, torch.diag_embed(self.variance(points)))
-        return log_likelihood(points.mean, K, y, mask)
+        phi = None if points.linear is None else points.linear.right
+        return log_likelihood(points.mean, points.var, self._log_rbf(points, None), phi, y, mask)
 
 
 def pick_rows(values: Float[Tensor, "r d"], rows: Int[Tensor, "s n"]) -> Float[Tensor, "s n d"]:

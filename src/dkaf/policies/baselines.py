@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from dkaf.model.encoders import FeedForward
 from dkaf.model.inputs import Inputs, Rows
 from dkaf.model.prior import Points, Pool, Prior, pick_rows
-from dkaf.policies.gaussian import GaussianPolicy, GaussianState, before_queries
+from dkaf.policies.gaussian import GaussianPolicy, GaussianState
 from dkaf.policies.policy import Policy
 from dkaf.settings import Settings
 
@@ -45,13 +45,6 @@ class MetaBOPolicy(GaussianPolicy):
 
     def scores(self, points: MetaBOPoints, state: GaussianState) -> Float[Tensor, "s e n"]:
         return self._network(points.hidden.unsqueeze(1), state.beliefs.mean, state.beliefs.var)
-
-    def episode_scores(
-        self, points: MetaBOPoints, chosen: Int[Tensor, "s e k"], y: Float[Tensor, "s e k"], initial: int
-    ) -> Float[Tensor, "s e t n"]:
-        with torch.no_grad():
-            outlook = before_queries(self.prior, points.kernel, chosen, y, initial)
-        return self._network(points.hidden[:, None, None], outlook.mean, outlook.var)
 
     def _network(self, hidden: Tensor, mean: Tensor, var: Tensor) -> Tensor:
         outputs = self.network.first(torch.stack((mean, var), dim=-1), slice(0, 2), bias=False)
@@ -107,15 +100,6 @@ class DeepSetPolicy(Policy):
     def scores(self, points: DeepSetPoints, state: DeepSetState) -> Float[Tensor, "s e n"]:
         return self._scores(points.query.unsqueeze(1), state.total / max(state.observed, 1))
 
-    def episode_scores(
-        self, points: DeepSetPoints, chosen: Int[Tensor, "s e k"], y: Float[Tensor, "s e k"], initial: int
-    ) -> Float[Tensor, "s e t n"]:
-        _, E, k = chosen.shape
-        elements = self._elements(points, chosen.flatten(1), y.flatten(1)).unflatten(1, (E, k))
-        totals = torch.cat((torch.zeros_like(elements[:, :, :1]), elements.cumsum(dim=2)), dim=2)[:, :, initial:-1]
-        counts = torch.arange(initial, k, device=y.device).clamp_min(1)
-        return self._scores(points.query[:, None, None], totals / counts.unsqueeze(-1))
-
     def _elements(self, points: DeepSetPoints, chosen: Int[Tensor, "s m"], y: Float[Tensor, "s m"]) -> Tensor:
         hidden = points.observed.gather(1, chosen.unsqueeze(-1).expand(-1, -1, points.observed.shape[-1]))
         if self.settings.rl_sees_responses:
@@ -151,10 +135,3 @@ class RandomPolicy(Policy):
 
     def scores(self, points: Pool, state: RandomState) -> Float[Tensor, "s e n"]:
         return state.order
-
-    def episode_scores(
-        self, points: Pool, chosen: Int[Tensor, "s e k"], y: Float[Tensor, "s e k"], initial: int
-    ) -> Float[Tensor, "s e t n"]:
-        """Before the lots are drawn all candidates are alike."""
-        S, E, k = chosen.shape
-        return y.new_zeros(S, E, k - initial, points.rows.shape[1])

@@ -34,16 +34,16 @@ class GaussianPolicy(Policy):
 
     def begin(self, points: Any, episodes: int, generator: torch.Generator) -> GaussianState:
         kernel_points = self.kernel_points(points)
-        beliefs = prior_beliefs(kernel_points.mean, self.prior.variance(kernel_points), episodes)
+        beliefs = prior_beliefs(kernel_points.mean, kernel_points.var, episodes)
         nothing = beliefs.mean.new_zeros(beliefs.mean.shape[:2])
         return GaussianState(beliefs, nothing - math.inf, nothing)
 
     def observe(
         self, points: Any, state: GaussianState, chosen: Int[Tensor, "s e"], y: Float[Tensor, "s e"], *, queried: bool
     ) -> GaussianState:
-        k_ox = self.prior.covariance(self.kernel_points(points), chosen)
-        before = state.beliefs.var.gather(2, chosen.unsqueeze(-1)).squeeze(-1)
-        beliefs = condition(state.beliefs, self.prior.noise, k_ox, chosen, y)
+        kernel_points = self.kernel_points(points)
+        k_ox = self.prior.covariance(kernel_points, chosen)
+        beliefs, before = condition(state.beliefs, kernel_points.noise, k_ox, chosen, y)
         xi = state.xi + before if queried else state.xi  # note 3: the variance BEFORE it is observed
         return GaussianState(beliefs, torch.maximum(state.best, y), xi)
 
@@ -100,8 +100,6 @@ class KernelPolicy(GaussianPolicy):
         return self._acquire(before_queries(self.prior, points, chosen, y, initial))
 
     def _acquire(self, outlook: Outlook) -> Tensor:
-        # Before any observation EI improves on 0: with scaled responses, the training tasks' average.
-        outlook = outlook._replace(best=outlook.best.where(outlook.best > -math.inf, 0.0))
         return self.acquire(outlook, self.log_nu.exp())
 
 
@@ -111,7 +109,7 @@ def before_queries(
     """What is known before each query. The last observation is left out: no query follows it."""
     chosen, y = chosen[..., :-1], y[..., :-1]
     K_ox = prior.covariance(points, chosen.flatten(1)).unflatten(1, chosen.shape[1:])
-    mean, var, pivots = trajectory(points.mean, prior.variance(points), prior.noise, K_ox, chosen, y, initial)
+    mean, var, pivots = trajectory(points.mean, points.var, points.noise, K_ox, chosen, y, initial)
     nothing = y.new_full((*y.shape[:2], 1), -math.inf)
     best = torch.cat((nothing, y), dim=-1).cummax(dim=-1).values
     xi = torch.cat((torch.zeros_like(nothing), pivots[..., initial:].cumsum(dim=-1)), dim=-1)

@@ -7,7 +7,6 @@ Training, evaluation and a user's search all call the same methods of `Policy`:
     begin    the state before anything was observed
     observe  the state after one observation more
     scores   what each candidate deserves now; the largest is queried
-    episode_scores   the scores before every query of a whole episode at once, with gradients
 
 Shapes: S starts (pools) in a batch, E episodes a start, N candidates, T queries, k observed points.
 """
@@ -117,12 +116,6 @@ class Policy(nn.Module, ABC):
     @abstractmethod
     def scores(self, points: Any, state: Any) -> Float[Tensor, "s e n"]:
         """What each candidate deserves now."""
-
-    @abstractmethod
-    def episode_scores(
-        self, points: Any, chosen: Int[Tensor, "s e k"], y: Float[Tensor, "s e k"], initial: int
-    ) -> Float[Tensor, "s e t n"]:
-        """The scores before each of the k - initial queries, given all that was observed, in order."""
 
     def trained_by_gradient(self) -> list[nn.Parameter]:
         """What the policy gradient trains; nothing for policies that are not trained by it."""
