@@ -90,7 +90,7 @@ def test_posterior_equals_gpytorch_exact_gp() -> None:
     prior, points = policy.prior, policy.points(batch.x, batch.pool)
     order = chosen[0, 0]
     y = batch.y[0, order]
-    K = prior.covariance(points, chosen[0]).unsqueeze(0)
+    K = points.covariance(chosen[0]).unsqueeze(0)
     ours = trajectory(points.mean, points.var, points.noise, K, chosen, y[None, None], 0)
 
     class Exact(gpytorch.models.ExactGP):  # type: ignore[misc]

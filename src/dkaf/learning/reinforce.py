@@ -16,11 +16,9 @@ NU_CANDIDATES = (0.3, 1.0, 3.0, 10.0, 30.0)
 
 def discounted_future(gap: Float[Tensor, "s e t"], gamma: float) -> Float[Tensor, "s e t"]:
     """G_t = sum over tau >= t of gamma^(tau - t) r_tau."""
-    total, sums = torch.zeros_like(gap[..., 0]), []
-    for now in reversed(gap.unbind(dim=-1)):
-        total = now + gamma * total
-        sums.append(total)
-    return torch.stack(sums[::-1], dim=-1)
+    t = torch.arange(gap.shape[-1], device=gap.device)
+    later = t.unsqueeze(1) - t
+    return gap @ (gamma**later).to(gap).tril()
 
 
 def advantage(G: Float[Tensor, "s e t"], baseline: str) -> Float[Tensor, "s e t"]:

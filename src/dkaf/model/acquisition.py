@@ -12,7 +12,7 @@ All are finite, with finite gradients, at var = 0 and xi = 0.
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -34,8 +34,8 @@ class Outlook(NamedTuple):
 def mi(outlook: Outlook, nu: Float[Tensor, ""]) -> Float[Tensor, "*batch n"]:
     """Eq. (a), with sqrt(var + xi) - sqrt(xi) as a quotient: the difference loses all its digits once xi >> var."""
     xi = outlook.xi.unsqueeze(-1) + FLOOR
-    share = outlook.var / ((outlook.var + xi).sqrt() + xi.sqrt())
-    return torch.addcmul(outlook.mean, share, nu.sqrt())
+    bonus = _Bonus.apply if torch.is_grad_enabled() else _bonus
+    return torch.addcmul(outlook.mean, bonus(outlook.var, xi), nu.sqrt())
 
 
 def ucb(outlook: Outlook, nu: Float[Tensor, ""]) -> Float[Tensor, "*batch n"]:
@@ -54,6 +54,26 @@ def log_ei(outlook: Outlook, nu: Float[Tensor, ""]) -> Float[Tensor, "*batch n"]
     """The logarithm of Eq. (a_ei), with digits and gradients where EI itself underflows to zero."""
     sigma, u = _standardised(outlook)
     return sigma.log() + _log_h(u)
+
+
+def _bonus(var: Tensor, xi: Tensor) -> Tensor:
+    return var / ((var + xi).sqrt() + xi.sqrt())
+
+
+class _Bonus(torch.autograd.Function):
+    """sqrt(var + xi) - sqrt(xi), whose gradient is 1 / (2 sqrt(var + xi)): a third of the passes of the quotient's."""
+
+    @staticmethod
+    def forward(ctx: Any, var: Tensor, xi: Tensor) -> Tensor:
+        bonus, root = _bonus(var, xi), xi.sqrt()
+        ctx.save_for_backward(bonus, root)
+        return bonus
+
+    @staticmethod
+    def backward(ctx: Any, *gradient: Tensor) -> tuple[Tensor, Tensor]:
+        bonus, root = ctx.saved_tensors
+        d_var = 0.5 * gradient[0] / (bonus + root)
+        return d_var, -(d_var * bonus).sum(-1, keepdim=True) / root
 
 
 ACQUISITIONS: dict[str, Callable[[Outlook, Tensor], Tensor]] = {"mi": mi, "ei": ei, "log_ei": log_ei, "ucb": ucb}

@@ -51,14 +51,18 @@ def trajectory(
     K_oo = K_ox.gather(3, chosen.unsqueeze(2).expand(S, E, k, k))
     off_diagonal = ~torch.eye(k, dtype=torch.bool, device=chosen.device)
     L = _cholesky(K_oo * off_diagonal + torch.diag_embed(prior_var.gather(2, chosen)))
-    inverse = torch.linalg.solve_triangular(L, torch.eye(k).to(L), upper=False)
-    V, w = inverse @ K_ox, inverse @ (y - m.gather(2, chosen)).unsqueeze(-1)
+    inverse = torch.linalg.solve_triangular(L, torch.eye(k).to(L), upper=False).flatten(0, 1)
+    V = torch.bmm(inverse, K_ox.flatten(0, 1))
+    w = torch.bmm(inverse, (y - m.gather(2, chosen)).reshape(S * E, k, 1))
     # Cumulative sums over rows of V, as products with ones: row j counts at the stages that have seen it.
     seen = y.new_ones(k + 1 - first, k).tril(first - 1)
-    mean = m.unsqueeze(2) + (seen * w.mT) @ V
-    var = prior_var.unsqueeze(2) - seen @ (V * V)
+    mean = torch.baddbmm(m.reshape(S * E, 1, N), seen * w.mT, V)
+    var = torch.baddbmm(prior_var.reshape(S * E, 1, N), -seen.expand(S * E, *seen.shape), V.square())
     # Exactly, var >= noise; single precision may fall below, and a variance below zero has no root.
-    return Trajectory(mean, var.clamp_min(0.5 * noise.detach()), L.diagonal(dim1=-2, dim2=-1) ** 2)
+    if var.min() < 0.5 * noise:
+        var = var.clamp_min(0.5 * noise.detach())
+    stages = (S, E, k + 1 - first, N)
+    return Trajectory(mean.view(stages), var.view(stages), L.diagonal(dim1=-2, dim2=-1) ** 2)
 
 
 def _cholesky(K: Float[Tensor, "*batch k k"]) -> Float[Tensor, "*batch k k"]:

@@ -86,10 +86,17 @@ class Points:
     var: Float[Tensor, "s n"]
     """Prior variance of a noisy response, k(x, x) + beta."""
     noise: Float[Tensor, ""]
+    log_amplitude: float
+    """What no logarithm of the RBF kernel exceeds, whatever rounding says."""
     log_rbf: Products | FeatureProducts
     """log(alpha exp(-|z - z'|^2 / (2 eta))) is a product of [z, half, 1] and [z, 1, half], z divided by sqrt(eta)."""
     linear: Products | None
     """Of phi, the features of the linear part."""
+
+    def covariance(self, chosen: Int[Tensor, "s m"]) -> Float[Tensor, "s m n"]:
+        """The kernel between the chosen candidates and all of their pool, free of noise."""
+        K = self.log_rbf.between(chosen).clamp_max(self.log_amplitude).exp()
+        return K if self.linear is None else K + self.linear.between(chosen)
 
     def at(self, chosen: Int[Tensor, "s m"]) -> "Points":
         """Only the chosen candidates of each pool."""
@@ -97,6 +104,7 @@ class Points:
             self.mean.gather(1, chosen),
             self.var.gather(1, chosen),
             self.noise,
+            self.log_amplitude,
             self.log_rbf.at(chosen),
             None if self.linear is None else self.linear.at(chosen),
         )
@@ -152,12 +160,12 @@ class Prior(nn.Module):
 
     def place(self, z: Rows, pool: Pool) -> Points:
         """The same, of rows that are encoded already."""
-        precision, noise = (-self.log_length).exp(), self.noise
+        precision, noise, top = (-self.log_length).exp(), self.noise, self.log_amplitude.item()
         var = (self.amplitude + noise).expand(pool.rows.shape)
         if isinstance(z, SparseRows):
             half = 0.5 * (self.log_amplitude - precision * z.square())
             features = FeatureProducts(z, pool.rows, half[pool.rows], precision)
-            return Points(torch.zeros_like(features.half), var, noise, features, None)
+            return Points(torch.zeros_like(features.half), var, noise, top, features, None)
         mean = z.new_zeros(len(z)) if self.mean is None else self.mean(z).squeeze(-1)
         linear = None
         if self.linear is not None:
@@ -175,20 +183,13 @@ class Prior(nn.Module):
             one = torch.ones_like(half)
             left, right = torch.cat((z, half, one), dim=1), torch.cat((z, one, half), dim=1)
             products = Products(left, pool.rows, pick_rows(right, pool.rows))
-        return Points(mean[pool.rows], var, noise, products, linear)
-
-    def covariance(self, points: Points, chosen: Int[Tensor, "s m"]) -> Float[Tensor, "s m n"]:
-        """The kernel between the chosen candidates and all of their pool, free of noise."""
-        K = self._log_rbf(points, chosen).exp()
-        return K if points.linear is None else K + points.linear.between(chosen)
-
-    def _log_rbf(self, points: Points, chosen: Int[Tensor, "s m"] | None) -> Float[Tensor, "s m n"]:
-        return points.log_rbf.between(chosen).clamp_max(self.log_amplitude.item())  # whatever rounding says
+        return Points(mean[pool.rows], var, noise, top, products, linear)
 
     def log_likelihood(self, points: Points, y: Float[Tensor, "s n"], mask: Bool[Tensor, "s n"]) -> Float[Tensor, " s"]:
         """Eq. (marginal) of each pool, a point."""
         phi = None if points.linear is None else points.linear.right
-        return log_likelihood(points.mean, points.var, self._log_rbf(points, None), phi, y, mask)
+        log_rbf = points.log_rbf.between(None).clamp_max(points.log_amplitude)
+        return log_likelihood(points.mean, points.var, log_rbf, phi, y, mask)
 
 
 def pick_rows(values: Float[Tensor, "r d"], rows: Int[Tensor, "s n"]) -> Float[Tensor, "s n d"]:

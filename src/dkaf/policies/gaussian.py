@@ -42,7 +42,7 @@ class GaussianPolicy(Policy):
         self, points: Any, state: GaussianState, chosen: Int[Tensor, "s e"], y: Float[Tensor, "s e"], *, queried: bool
     ) -> GaussianState:
         kernel_points = self.kernel_points(points)
-        k_ox = self.prior.covariance(kernel_points, chosen)
+        k_ox = kernel_points.covariance(chosen)
         beliefs, before = condition(state.beliefs, kernel_points.noise, k_ox, chosen, y)
         xi = state.xi + before if queried else state.xi  # note 3: the variance BEFORE it is observed
         return GaussianState(beliefs, torch.maximum(state.best, y), xi)
@@ -97,18 +97,16 @@ class KernelPolicy(GaussianPolicy):
     def episode_scores(
         self, points: Points, chosen: Int[Tensor, "s e k"], y: Float[Tensor, "s e k"], initial: int
     ) -> Float[Tensor, "s e t n"]:
-        return self._acquire(before_queries(self.prior, points, chosen, y, initial))
+        return self._acquire(before_queries(points, chosen, y, initial))
 
     def _acquire(self, outlook: Outlook) -> Tensor:
         return self.acquire(outlook, self.log_nu.exp())
 
 
-def before_queries(
-    prior: Prior, points: Points, chosen: Int[Tensor, "s e k"], y: Float[Tensor, "s e k"], initial: int
-) -> Outlook:
+def before_queries(points: Points, chosen: Int[Tensor, "s e k"], y: Float[Tensor, "s e k"], initial: int) -> Outlook:
     """What is known before each query. The last observation is left out: no query follows it."""
     chosen, y = chosen[..., :-1], y[..., :-1]
-    K_ox = prior.covariance(points, chosen.flatten(1)).unflatten(1, chosen.shape[1:])
+    K_ox = points.covariance(chosen.flatten(1)).unflatten(1, chosen.shape[1:])
     mean, var, pivots = trajectory(points.mean, points.var, points.noise, K_ox, chosen, y, initial)
     nothing = y.new_full((*y.shape[:2], 1), -math.inf)
     best = torch.cat((nothing, y), dim=-1).cummax(dim=-1).values
