@@ -79,7 +79,9 @@ class Settings:
     pretrain_patience: int | None = _setting(
         None, "updates without a better validation likelihood before stopping; none: off", above=0
     )
-
+    pretrain_anneal: bool = _setting(
+        False, "whether that learning rate falls to zero, along a cosine, over the updates"
+    )
     pretrain_validate_every: int = _setting(50, "updates between two validations of the likelihood", above=0)
 
     # Policy gradient
@@ -99,9 +101,10 @@ class Settings:
     likelihood_weight: float = _setting(
         0.0, "weight of the likelihood term kept beside the policy gradient", at_least=0
     )
+    likelihood_points: int = _setting(128, "candidates of each task in that term", above=0)
     weight_decay: float = _setting(0.0, "AdamW's decay of the weights, in both stages", at_least=0)
     clip: float | None = _setting(None, "largest norm of a gradient; none: off", above=0)
-    anneal: bool = _setting(False, "whether learning rates fall to zero, along a cosine, over the updates of a stage")
+    anneal: bool = _setting(False, "whether the learning rate falls to zero, along a cosine, over the updates")
 
     # Validation
     validate_every: int = _setting(10, "updates between two validations", above=0)
@@ -189,31 +192,37 @@ RECIPES: dict[str, Settings] = {
         standardise_responses=True,
         nu=3.0,
         learned_nu=True,
-        pretrain_updates=5000,
-        pretrain_learning_rate=3e-3,
+        pretrain_updates=2500,
+        pretrain_tasks=8,
+        pretrain_learning_rate=6e-3,
         pretrain_patience=400,
-        updates=600,
+        pretrain_anneal=True,
+        updates=400,
         episodes=8,
         candidates=200,
         baseline="leave-one-out",
         temperature=0.1,
         learning_rate=6e-4,
         likelihood_weight=1.0,
+        likelihood_points=64,
         weight_decay=0.1,
         clip=1.0,
+        anneal=True,
         validation_starts=8,
-        patience=250,
+        patience=200,
     ),
 }
 
 # Three kernel parameters take larger steps than a network's weights.
 _KERNEL_ALONE = {"pretrain_learning_rate": 0.05}
+_KERNEL_SOON = _KERNEL_ALONE | {"pretrain_updates": 300}
 # A network's scores have a scale of their own to learn, and take longer to; scoring all candidates costs it more.
 _NETWORK = {
     "temperature": 1.0,
     "likelihood_weight": 0.0,
     "learning_rate": 1e-3,
     "weight_decay": 0.01,
+    "anneal": False,
     "updates": 1000,
     "patience": 500,
     "episodes": 4,
@@ -226,8 +235,8 @@ _NETWORK = {
 ADJUSTMENTS: dict[tuple[str, str], dict[str, Any]] = {
     ("paper", "gp"): _KERNEL_ALONE,
     ("paper", "metabo"): _KERNEL_ALONE,
-    ("default", "gp"): _KERNEL_ALONE,
-    ("default", "metabo"): _KERNEL_ALONE | _NETWORK,
+    ("default", "gp"): _KERNEL_SOON,
+    ("default", "metabo"): _KERNEL_SOON | _NETWORK,
     ("default", "rl"): _NETWORK,
     ("default", "ei"): {"log_ei": True, "temperature": 0.25},
 }

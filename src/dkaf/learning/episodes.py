@@ -20,8 +20,6 @@ from dkaf.model.prior import Pool
 from dkaf.policies import KernelPolicy, Policy
 from dkaf.tasks import TaskSet
 
-CANDIDATES_AT_ONCE = 200000  # bounds the memory of a batch of searches
-
 
 @dataclass(frozen=True, eq=False)
 class PaddedTasks:
@@ -228,10 +226,10 @@ def _drawn(scores: Float[Tensor, "s e n"], uniform: Float[Tensor, "s e 1"]) -> I
 def search_all(
     policy: Policy, tasks: PaddedTasks, start: Int[Tensor, "tasks e n0"], queries: int, generator: torch.Generator
 ) -> Int[Tensor, "tasks e k"]:
-    """Greedy searches of all tasks from all their starts, as many at once as a processor's cache holds."""
+    """Greedy searches of all tasks from all their starts, as many at once as suit the policy."""
     policy.eval()
     _, E, _ = start.shape
-    at_once = max(1, CANDIDATES_AT_ONCE // (E * tasks.rows.shape[1]))
+    at_once = max(1, policy.candidates_at_once // (E * tasks.rows.shape[1]))
     parts = []
     with torch.inference_mode():
         for part, first in zip(torch.arange(len(tasks)).split(at_once), start.split(at_once), strict=True):

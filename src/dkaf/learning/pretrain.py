@@ -29,7 +29,7 @@ def pretrain(
     try:
         for update in range(1, settings.pretrain_updates + 1):
             prior.train()
-            if settings.anneal:
+            if settings.pretrain_anneal:
                 anneal(optimiser, settings.pretrain_learning_rate, (update - 1) / settings.pretrain_updates)
             tasks = torch.randint(len(train), (settings.pretrain_tasks,), generator=draw)
             loss = -likelihood(prior, train, tasks, settings.pretrain_points, draw).mean()

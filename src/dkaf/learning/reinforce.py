@@ -52,7 +52,7 @@ def policy_gradient_loss(policy: Policy, train: PaddedTasks, tasks: Tensor, draw
     G = discounted_future(gaps(batch.y, mask, chosen, settings.initial), settings.gamma)
     loss = (advantage(G, settings.baseline) * log_p).sum(dim=-1).mean()
     if settings.likelihood_weight and isinstance(policy, KernelPolicy):
-        part = random_candidates(mask, min(settings.pretrain_points, mask.shape[1]), draw)
+        part = random_candidates(mask, min(settings.likelihood_points, mask.shape[1]), draw)
         likelihood = policy.prior.log_likelihood(points.at(part), batch.y.gather(1, part), mask.gather(1, part))
         loss = loss - settings.likelihood_weight * likelihood.mean()
     return loss

@@ -62,6 +62,8 @@ class Policy(nn.Module, ABC):
 
     method: str
     deterministic = True
+    candidates_at_once = 200_000
+    """Of all searches that are made at once; bounds their memory."""
 
     def __init__(self, inputs: Inputs, acquisition: str, settings: Settings) -> None:
         super().__init__()
