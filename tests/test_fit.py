@@ -204,6 +204,7 @@ def test_pretraining_stops_by_patience_and_keeps_the_best_likelihood() -> None:
         "pretrain_updates": 60,
         "pretrain_validate_every": 1,
         "pretrain_points": 20,
+        "pretrain_anneal": False,
     }
     values: list[float] = []
     policy = dkaf.fit(tasks, tasks, "gp", **settings, pretrain_patience=5)

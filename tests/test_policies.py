@@ -94,7 +94,7 @@ def test_sparse_features_give_the_choices_of_dense_ones(method: str) -> None:
     results = []
     for features in (counts, sp.csr_matrix(counts), sp.coo_array(counts)):
         tasks = dkaf.TaskSet.from_arrays(features, pools, responses)
-        policy = dkaf.fit(tasks, tasks, method, **conformance.TINY, queries=3)
+        policy = dkaf.fit(tasks, tasks, method, **conformance.TINY, queries=3, learned_nu=False)
         results.append(dkaf.evaluate(policy, tasks, queries=5).chosen)
     np.testing.assert_array_equal(results[0], results[1])
     np.testing.assert_array_equal(results[0], results[2])
@@ -129,7 +129,7 @@ def test_evaluation_in_parts_equals_evaluation_at_once(monkeypatch: pytest.Monke
     tasks = conformance.small_tasks(sizes=(12,) * 6)
     policy = policy_of("dkaf")
     whole = dkaf.evaluate(policy, tasks, queries=4, starts=3).chosen
-    monkeypatch.setattr("dkaf.learning.episodes.CANDIDATES_AT_ONCE", 12 * 5)
+    monkeypatch.setattr(policy, "candidates_at_once", 12 * 5)
     np.testing.assert_array_equal(dkaf.evaluate(policy, tasks, queries=4, starts=3).chosen, whole)
 
 

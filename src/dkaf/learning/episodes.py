@@ -220,7 +220,8 @@ def _drawn(scores: Float[Tensor, "s e n"], uniform: Float[Tensor, "s e 1"]) -> I
     The first sum that reaches a number above 0 and at most the last sum: there a probability above 0 was added.
     """
     sums = scores.softmax(dim=2).cumsum(dim=2)
-    return torch.searchsorted(sums, uniform * sums[..., -1:]).squeeze(-1)
+    found = torch.searchsorted(sums, uniform * sums[..., -1:]).squeeze(-1)
+    return found.clamp_max_(scores.shape[2] - 1)  # of NaN, which the gradient will show, there is no place
 
 
 def search_all(

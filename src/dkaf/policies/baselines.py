@@ -16,7 +16,6 @@ from dkaf.policies.gaussian import GaussianPolicy, GaussianState
 from dkaf.policies.policy import Policy
 from dkaf.settings import Settings
 
-
 CACHED_ROWS = 16_000  # of a hidden layer: some megabytes, which a processor's cache holds
 
 
