@@ -126,3 +126,16 @@ def test_gradients_equal_finite_differences(name: str) -> None:
         return ACQUISITIONS[name](Outlook(*parts[:4]), parts[4])
 
     assert torch.autograd.gradcheck(score, (mean, var, best, xi, nu))
+
+
+def test_log_ei_in_single_precision_has_the_values_and_slopes_of_double_precision() -> None:
+    u = torch.cat((torch.linspace(-40, 10, 5001), torch.tensor([-1.0, -1e4, -1e9, 50.0]))).double()
+    values, slopes = [], []
+    for dtype in (torch.float64, torch.float32):
+        mean = u.to(dtype).requires_grad_()
+        one, nothing = torch.ones_like(mean), torch.zeros((), dtype=dtype)
+        value = log_ei(Outlook(mean, one, nothing, nothing), nothing + 1)
+        values.append(value.detach().double())
+        slopes.append(torch.autograd.grad(value.sum(), mean)[0].double())
+    torch.testing.assert_close(values[1], values[0], atol=3e-6, rtol=1e-6)
+    torch.testing.assert_close(slopes[1], slopes[0], atol=1e-5, rtol=1e-5)

@@ -53,7 +53,10 @@ def ei(outlook: Outlook, nu: Float[Tensor, ""]) -> Float[Tensor, "*batch n"]:
 def log_ei(outlook: Outlook, nu: Float[Tensor, ""]) -> Float[Tensor, "*batch n"]:
     """The logarithm of Eq. (a_ei), with digits and gradients where EI itself underflows to zero."""
     sigma, u = _standardised(outlook)
-    return sigma.log() + _log_h(u)
+    if u.dtype == torch.float64:
+        return sigma.log() + _log_h(u)
+    log_h: Tensor = _SingleLogH.apply(u) if torch.is_grad_enabled() else _single_log_h(u)[0]  # type: ignore[no-untyped-call]
+    return sigma.log() + log_h
 
 
 def _bonus(var: Tensor, xi: Tensor) -> Tensor:
@@ -107,6 +110,46 @@ def _log_h(u: Tensor) -> Tensor:
     inverse = far_u**-2
     series = _log_density(far_u) + inverse.log() + torch.log1p(inverse * (-3 + inverse * (15 - 105 * inverse)))
     return torch.where(u > -1, near, torch.where(u > far, middle, series))
+
+
+# (1 - x R(x)) x^2, with Mills' ratio R, as a quotient of polynomials in 1/x for x >= 1: within 1.1e-6, relatively.
+_OVER = (1.00000103, 2.20188759, 6.5046426, 1.75760714, -0.31610585)
+_UNDER = (1.0, 2.20219673, 9.48987425, 8.62383814, 11.0610342)
+
+
+def _single_log_h(u: Tensor) -> tuple[Tensor, Callable[[], Tensor]]:
+    """`_log_h` in single precision, and its derivative Phi(u) / h(u) on demand.
+
+    PyTorch's erfcx takes one number at a time, and with it most of an update.
+    """
+    near_u, x = u.clamp_min(-1), (-u).clamp_min(1)
+    Phi = torch.special.ndtr(near_u)
+    h = torch.addcmul(_normal_density(near_u), near_u, Phi)
+    s = 1 / x
+    p = _polynomial(_OVER, s) / _polynomial(_UNDER, s)
+    log_h = torch.where(u > -1, h.log(), _log_density(x) + (p * s * s).log())
+    return log_h, lambda: torch.where(u > -1, Phi / h, (x - p * s) / p)
+
+
+def _polynomial(coefficients: tuple[float, ...], s: Tensor) -> Tensor:
+    lower, highest = coefficients[:-1], coefficients[-1]
+    value = torch.full_like(s, highest)
+    for coefficient in reversed(lower):
+        value = value.mul_(s).add_(coefficient)
+    return value
+
+
+class _SingleLogH(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, u: Tensor) -> Tensor:
+        log_h, slope = _single_log_h(u)
+        ctx.save_for_backward(slope())
+        return log_h
+
+    @staticmethod
+    def backward(ctx: Any, *gradient: Tensor) -> Tensor:
+        slope: Tensor = ctx.saved_tensors[0]
+        return gradient[0] * slope
 
 
 def _log_density(u: Tensor) -> Tensor:
