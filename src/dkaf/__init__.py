@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from dkaf.evaluation import Result, evaluate
     from dkaf.learning.fit import Progress, fit
     from dkaf.policies import Policy, load
+    from dkaf.search import Observation, Search, Suggestion
     from dkaf.settings import Settings, recipe
     from dkaf.sources.builtin import digits_tasks
     from dkaf.sources.corpora import load_corpus
@@ -22,10 +23,13 @@ _HOMES = {
     "Corpus": "dkaf.sources.corpus",
     "InputError": "dkaf.errors",
     "Interrupted": "dkaf.errors",
+    "Observation": "dkaf.search",
     "Policy": "dkaf.policies",
     "Progress": "dkaf.learning.fit",
     "Result": "dkaf.evaluation",
+    "Search": "dkaf.search",
     "Settings": "dkaf.settings",
+    "Suggestion": "dkaf.search",
     "TaskSet": "dkaf.tasks",
     "digits_tasks": "dkaf.sources.builtin",
     "evaluate": "dkaf.evaluation",
@@ -40,10 +44,13 @@ __all__ = [
     "Corpus",
     "InputError",
     "Interrupted",
+    "Observation",
     "Policy",
     "Progress",
     "Result",
+    "Search",
     "Settings",
+    "Suggestion",
     "TaskSet",
     "digits_tasks",
     "evaluate",
