@@ -57,7 +57,9 @@ def descend(optimiser: torch.optim.Optimizer, loss: Tensor, clip: float | None) 
     optimiser.zero_grad()
     loss.backward()
     parameters = [p for group in optimiser.param_groups for p in group["params"]]
-    norm = torch.nn.utils.clip_grad_norm_(parameters, math.inf if clip is None else clip)
+    norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
     if not torch.isfinite(norm):
         raise InputError(f"training needs finite gradients, their norm became {norm.item()}; lower the learning rate")
+    if clip is not None:
+        torch.nn.utils.clip_grads_with_norm_(parameters, clip, norm)
     optimiser.step()

@@ -52,7 +52,10 @@ class PaddedTasks:
 
     def batch(self, tasks: Int[Tensor, " s"]) -> "Batch":
         """The chosen tasks, whole."""
-        return self._batch(self.rows[tasks], self.mask[tasks], self.y[tasks])
+        rows, mask, y = self.rows[tasks], self.mask[tasks], self.y[tasks]
+        if rows.numel() > 4 * len(self.x):  # hardly a row is in none of them
+            return Batch(self.x, Pool(rows, mask), y)
+        return self._batch(rows, mask, y)
 
     def part(self, tasks: Int[Tensor, " s"], candidates: int, generator: torch.Generator) -> "Batch":
         """The chosen tasks, with this many random candidates of each pool (all of a smaller one)."""

@@ -46,23 +46,65 @@ def trajectory(
 
     Eq. (mu) and Eq. (sigma), with one beta each: docs/paper.md, note 2.
     """
-    S, E, k, N = K_ox.shape
-    m, prior_var = m.unsqueeze(1).expand(S, E, N), prior_var.unsqueeze(1).expand(S, E, N)
-    K_oo = K_ox.gather(3, chosen.unsqueeze(2).expand(S, E, k, k))
-    off_diagonal = ~torch.eye(k, dtype=torch.bool, device=chosen.device)
-    L = _cholesky(K_oo * off_diagonal + torch.diag_embed(prior_var.gather(2, chosen)))
-    inverse = torch.linalg.solve_triangular(L, torch.eye(k).to(L), upper=False).flatten(0, 1)
-    V = torch.bmm(inverse, K_ox.flatten(0, 1))
-    w = torch.bmm(inverse, (y - m.gather(2, chosen)).reshape(S * E, k, 1))
-    # Cumulative sums over rows of V, as products with ones: row j counts at the stages that have seen it.
-    seen = y.new_ones(k + 1 - first, k).tril(first - 1)
-    mean = torch.baddbmm(m.reshape(S * E, 1, N), seen * w.mT, V)
-    var = torch.baddbmm(prior_var.reshape(S * E, 1, N), -seen.expand(S * E, *seen.shape), V.square())
+    mean, var, pivots = _Trajectory.apply(m, prior_var, K_ox, chosen, y, first)  # type: ignore[no-untyped-call]
     # Exactly, var >= noise; single precision may fall below, and a variance below zero has no root.
     if var.min() < 0.5 * noise:
         var = var.clamp_min(0.5 * noise.detach())
-    stages = (S, E, k + 1 - first, N)
-    return Trajectory(mean.view(stages), var.view(stages), L.diagonal(dim1=-2, dim2=-1) ** 2)
+    return Trajectory(mean, var, pivots)
+
+
+class _Trajectory(torch.autograd.Function):
+    """With M = S x E episodes. Its gradient is by hand: half the passes over k x N values, and few small operations."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, m: Tensor, prior_var: Tensor, K_ox: Tensor, chosen: Tensor, y: Tensor, first: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        S, E, k, N = K_ox.shape
+        stages = k + 1 - first
+        m_o, var_o = (value.gather(1, chosen.flatten(1)).view(S, E, k) for value in (m, prior_var))
+        K_oo = K_ox.gather(3, chosen.unsqueeze(2).expand(S, E, k, k)).flatten(0, 1)
+        K_oo.diagonal(dim1=-2, dim2=-1).copy_(var_o.flatten(0, 1))
+        L = _cholesky(K_oo)
+        inverse = torch.linalg.solve_triangular(L, torch.eye(k).to(L), upper=False)
+        V = torch.bmm(inverse, K_ox.flatten(0, 1))
+        w = torch.bmm(inverse, (y - m_o).view(S * E, k, 1))
+        # Cumulative sums over rows of V, as products with ones: row j counts at the stages that have seen it.
+        seen = y.new_ones(stages, k).tril(first - 1).expand(S * E, stages, k)
+        m, prior_var = (value.unsqueeze(1).expand(S, E, N).reshape(S * E, 1, N) for value in (m, prior_var))
+        mean, var = torch.baddbmm(m, seen * w.mT, V), torch.baddbmm(prior_var, -seen, V.square())
+        ctx.save_for_backward(chosen, seen, L, inverse, V, w)
+        return (
+            mean.view(S, E, stages, N),
+            var.view(S, E, stages, N),
+            L.diagonal(dim1=-2, dim2=-1).square().view(S, E, k),
+        )
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
+        chosen, seen, L, inverse, V, w = ctx.saved_tensors
+        (S, E, k), N = chosen.shape, V.shape[-1]
+        d_mean, d_var, d_pivots = gradients
+        # mean = m + sum of w_j V_j, var = prior_var - sum of V_j^2, over the rows j that a stage has seen
+        d_sum = torch.bmm(seen.mT, d_mean.flatten(0, 1))
+        d_w = (V * d_sum).sum(-1, keepdim=True)
+        d_V = d_sum.mul_(w).addcmul_(V, torch.bmm(seen.mT, d_var.flatten(0, 1)), value=-2)
+        # V = L^-1 K_ox, w = L^-1 r: dL = -L^-T (dV V' + dw w'), below the diagonal
+        d_K, d_r = torch.bmm(inverse.mT, d_V), torch.bmm(inverse.mT, d_w)
+        d_L = -torch.bmm(inverse.mT, torch.baddbmm(torch.bmm(d_w, w.mT), d_V, V.mT)).tril()
+        d_L.diagonal(dim1=-2, dim2=-1).addcmul_(L.diagonal(dim1=-2, dim2=-1), d_pivots.flatten(0, 1), value=2)
+        # L L' = K_oo: dK_oo is the symmetric part of L^-T P L^-1, P = L' dL below the diagonal and half of it there
+        P = torch.bmm(L.mT, d_L).tril()
+        P.diagonal(dim1=-2, dim2=-1).mul_(0.5)
+        d_K_oo = torch.bmm(torch.bmm(inverse.mT, P), inverse)
+        d_K_oo = 0.5 * (d_K_oo + d_K_oo.mT)
+        diagonal = d_K_oo.diagonal(dim1=-2, dim2=-1)
+        d_var_o = diagonal.reshape(S, E * k).clone()
+        diagonal.zero_()
+        d_K = d_K.view(S, E, k, N).scatter_add_(3, chosen.unsqueeze(2).expand(S, E, k, k), d_K_oo.view(S, E, k, k))
+        d_m = d_mean.sum((1, 2)).scatter_add_(1, chosen.flatten(1), -d_r.view(S, E * k))
+        d_prior_var = d_var.sum((1, 2)).scatter_add_(1, chosen.flatten(1), d_var_o)
+        return d_m, d_prior_var, d_K, None, None, None
 
 
 def _cholesky(K: Float[Tensor, "*batch k k"]) -> Float[Tensor, "*batch k k"]:

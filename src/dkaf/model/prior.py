@@ -5,6 +5,7 @@ S pools of N candidates, d values a representation, p features of the linear par
 
 import functools
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -33,10 +34,13 @@ class Products:
     rows: Int[Tensor, "s n"]
     right: Float[Tensor, "s n d"]
 
-    def between(self, chosen: Int[Tensor, "s m"] | None) -> Float[Tensor, "s m n"]:
-        """Of the chosen candidates (all, if none are named) with all of their pool."""
+    def between(
+        self, chosen: Int[Tensor, "s m"] | None, plus: Float[Tensor, "s m n"] | None = None
+    ) -> Float[Tensor, "s m n"]:
+        """Of the chosen candidates (all, if none are named) with all of their pool, added to other values if given."""
         rows = self.rows if chosen is None else self.rows.gather(1, chosen)
-        return torch.bmm(pick_rows(self.left, rows), self.right.mT)
+        left, right = pick_rows(self.left, rows), self.right.mT
+        return torch.bmm(left, right) if plus is None else torch.baddbmm(plus, left, right)
 
     def at(self, chosen: Int[Tensor, "s m"]) -> "Products":
         right = self.right.gather(1, chosen.unsqueeze(-1).expand(-1, -1, self.right.shape[-1]))
@@ -78,6 +82,21 @@ class FeatureProducts:
         return pick_rows(self.table, self.rows)
 
 
+class _CappedExp(torch.autograd.Function):
+    """exp of no more than the cap. Only rounding exceeds it, so that its gradient is that of exp: one pass."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, cap: float) -> Tensor:
+        exponential = value.clamp_max(cap).exp_()
+        ctx.save_for_backward(exponential)
+        return exponential
+
+    @staticmethod
+    def backward(ctx: Any, *gradient: Tensor) -> tuple[Tensor, None]:
+        exponential: Tensor = ctx.saved_tensors[0]
+        return gradient[0] * exponential, None
+
+
 @dataclass(frozen=True, eq=False)
 class Points:
     """The candidates of a batch of pools as the kernel sees them."""
@@ -95,8 +114,12 @@ class Points:
 
     def covariance(self, chosen: Int[Tensor, "s m"]) -> Float[Tensor, "s m n"]:
         """The kernel between the chosen candidates and all of their pool, free of noise."""
-        K = self.log_rbf.between(chosen).clamp_max(self.log_amplitude).exp()
-        return K if self.linear is None else K + self.linear.between(chosen)
+        log_rbf = self.log_rbf.between(chosen)
+        if torch.is_grad_enabled():
+            K: Tensor = _CappedExp.apply(log_rbf, self.log_amplitude)  # type: ignore[no-untyped-call]
+        else:
+            K = log_rbf.clamp_max_(self.log_amplitude).exp_()
+        return K if self.linear is None else self.linear.between(chosen, plus=K)
 
     def at(self, chosen: Int[Tensor, "s m"]) -> "Points":
         """Only the chosen candidates of each pool."""
