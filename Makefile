@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-slow check format bench clean
+.PHONY: demo test test-slow check format bench bench-large clean
 
 demo: $(READY)
 	$(BIN)/dkaf demo
@@ -21,13 +21,18 @@ check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy benchmarks
 
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 bench: $(READY)
-	$(BIN)/python benchmarks/update.py
+	$(BIN)/python -m benchmarks
+
+bench-large: $(READY)
+	$(BIN)/python -m benchmarks --large
+	$(BIN)/python -m benchmarks.grid --out runs/grid-estimate
 
 clean:
 	rm -rf $(VENV) build runs .pytest_cache .mypy_cache .ruff_cache .hypothesis

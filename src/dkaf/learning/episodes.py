@@ -61,12 +61,17 @@ class PaddedTasks:
         """The chosen tasks, with this many random candidates of each pool (all of a smaller one)."""
         rows, mask, y = self.rows[tasks], self.mask[tasks], self.y[tasks]
         # Where tasks share rows, each row draws one lot for all of them: fewer rows to encode, as random for each task.
-        lots = torch.rand(len(self.x), generator=generator)[rows] if len(self.x) < rows.numel() else None
+        lots = None
+        if len(self.x) < rows.numel():
+            lots = torch.rand(len(self.x), generator=generator).to(rows.device)[rows]
         some = random_candidates(mask, min(candidates, mask.shape[1]), generator, lots)
         return self._batch(rows.gather(1, some), mask.gather(1, some), y.gather(1, some))
 
     def _batch(self, rows: Int[Tensor, "s n"], mask: Bool[Tensor, "s n"], y: Float[Tensor, "s n"]) -> "Batch":
         """With each feature row that occurs once; if nearly all occur, with all, since picking them costs more."""
+        if len(self.x) > 4 * rows.numel():  # few of many rows: to sort them costs less than to mark them among all
+            distinct, place = torch.unique(rows, return_inverse=True)
+            return Batch(self.x[distinct], Pool(place, mask), y)
         used = torch.zeros(len(self.x), dtype=torch.bool, device=rows.device)
         used[rows[mask]] = True
         if float(used.float().mean()) > 0.9:
