@@ -291,3 +291,54 @@ def test_a_pretrained_kernel_of_another_form_is_refused() -> None:
         dkaf.fit(tasks, method="gp", pretrained=kernel)
     with pytest.raises(dkaf.InputError, match="for methods with a kernel"):
         dkaf.fit(tasks, method="random", pretrained=kernel)
+
+
+class Remembering(torch.nn.Module):
+    """An encoder that keeps a tensor it has computed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 3)
+        self.ones = torch.zeros(0, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if len(self.ones) < len(x):
+            self.ones = x[:, :1] * 0 + 1
+        z: torch.Tensor = self.linear(x) * self.ones[: len(x)]
+        return z
+
+
+def test_an_encoder_may_keep_what_it_computed_in_a_validation(tiny_tasks: dkaf.TaskSet) -> None:
+    train, validation = tiny_tasks.split(4, 6)
+    settings = conformance.TINY | {"pretrain_updates": 0, "validate_every": 1}
+    policy = dkaf.fit(train, validation, encoder=Remembering(), queries=3, candidates=5, **settings)
+    assert policy.training_log.updates == 2
+
+
+def test_a_batch_of_few_rows_among_many_is_that_of_the_whole_table() -> None:
+    draw = np.random.default_rng(0)
+    features = draw.normal(size=(400, 4))
+    pools = [np.arange(40 * s, 40 * s + 9 + s % 2) for s in range(10)]
+    tasks = dkaf.TaskSet.from_arrays(features, pools, [draw.normal(size=len(pool)) for pool in pools])
+    policy = dkaf.fit(tasks, method="random", inputs="raw")
+    deck = PaddedTasks.of(policy, tasks)
+    for numbers in ([3], list(range(10))):  # few of the rows are sorted, many are marked
+        batch = deck.batch(torch.tensor(numbers))
+        for place, number in enumerate(numbers):
+            mask = batch.pool.mask[place]
+            assert isinstance(batch.x, torch.Tensor)
+            np.testing.assert_allclose(batch.x[batch.pool.rows[place, mask]], features[pools[number]], rtol=1e-6)
+
+
+def test_tasks_of_one_update_draw_the_same_rows_and_each_all_of_its_candidates_alike() -> None:
+    draw = np.random.default_rng(0)
+    pools = [draw.permutation(40)[:30] for _ in range(8)]
+    tasks = dkaf.TaskSet.from_arrays(draw.normal(size=(40, 2)), pools, [draw.normal(size=30) for _ in pools])
+    policy = dkaf.fit(tasks, method="random")
+    deck, generator, counts = PaddedTasks.of(policy, tasks), torch.Generator().manual_seed(0), torch.zeros(8, 30)
+    for _ in range(2000):
+        batch = deck.part(torch.arange(8), 10, generator)
+        assert len(batch.x) < 25  # of 40: eight tasks that drew for themselves would take nearly all
+        counts += (batch.y.unsqueeze(2) == deck.y.unsqueeze(1)).sum(1)
+    share = counts / 2000
+    assert ((share - 1 / 3).abs() < 5 * (2 / 9 / 2000) ** 0.5).all()

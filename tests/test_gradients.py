@@ -1,5 +1,6 @@
 """The policy gradient: exact through every layer, and unbiased."""
 
+import math
 from itertools import permutations
 
 import naive
@@ -7,7 +8,7 @@ import pytest
 import torch
 from test_posterior import policy_for
 
-from dkaf.learning.episodes import Batch, PaddedTasks, gaps, log_probabilities, search
+from dkaf.learning.episodes import Batch, PaddedTasks, _drawn, gaps, log_probabilities, search
 from dkaf.learning.reinforce import advantage, discounted_future, policy_gradient_loss
 from dkaf.policies import KernelPolicy
 
@@ -108,3 +109,13 @@ def test_padding_changes_nothing() -> None:
     alone = Batch(x, Pool(batch.pool.rows[:1, :6], batch.pool.mask[:1, :6]), batch.y[:1, :6])
     one = log_probabilities(policy, policy.points(x, alone.pool), alone, chosen[:1], 1, 0.5)
     torch.testing.assert_close(both[:1], one)
+
+
+def test_draws_have_the_probabilities_of_the_softmax_and_never_take_what_is_blocked() -> None:
+    scores = torch.tensor([1.0, -math.inf, 0.0, -2.0, -math.inf]).expand(1, 60_000, 5)
+    uniform = 1 - torch.rand(1, 60_000, 1, generator=torch.Generator().manual_seed(0))
+    drawn = _drawn(scores, uniform)
+    share, p = torch.bincount(drawn.flatten(), minlength=5) / 60_000, scores[0, 0].softmax(0)
+    assert ((share - p).abs() <= 5 * (p * (1 - p) / 60_000).sqrt()).all()
+    edges = _drawn(scores[:, :2], torch.tensor([[[1e-30], [1.0]]]))  # the smallest and the largest number there is
+    assert edges.tolist() == [[0, 3]]

@@ -1,3 +1,4 @@
+import math
 from functools import cache
 
 import conformance
@@ -80,9 +81,22 @@ def test_sampled_episodes_come_with_the_log_probabilities_of_their_queries(which
         assert chosen.shape == (4, 3, initial + 4)
         assert all(len(set(episode.tolist())) == initial + 4 for episode in chosen.flatten(0, 1))
         assert torch.isfinite(log_p).all()
-        if policy.deterministic:  # Random draws other lots when it is asked again
-            again = log_probabilities(policy, points, batch, chosen, initial, 0.5)
-            torch.testing.assert_close(again, log_p)
+        if not policy.deterministic:  # Random draws other lots when it is asked again
+            continue
+        y = batch.y.gather(1, chosen.flatten(1)).unflatten(1, chosen.shape[1:])
+        with torch.no_grad():
+            state = policy.begin(points, 3, draw)
+            for position in range(initial + 4):
+                if position >= initial:
+                    free = batch.pool.mask.unsqueeze(1).repeat(1, 3, 1).scatter(2, chosen[..., :position], False)
+                    logits = (policy.scores(points, state) / 0.5).masked_fill(~free, -math.inf)
+                    expected = logits.log_softmax(2).gather(2, chosen[..., position : position + 1]).squeeze(-1)
+                    torch.testing.assert_close(log_p[..., position - initial], expected, atol=1e-4, rtol=1e-4)
+                state = policy.observe(
+                    points, state, chosen[..., position], y[..., position], queried=position >= initial
+                )
+        again = log_probabilities(policy, points, batch, chosen, initial, 0.5)
+        torch.testing.assert_close(again, log_p)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -129,8 +143,9 @@ def test_evaluation_in_parts_equals_evaluation_at_once(monkeypatch: pytest.Monke
     tasks = conformance.small_tasks(sizes=(12,) * 6)
     policy = policy_of("dkaf")
     whole = dkaf.evaluate(policy, tasks, queries=4, starts=3).chosen
-    monkeypatch.setattr(policy, "candidates_at_once", 12 * 5)
-    np.testing.assert_array_equal(dkaf.evaluate(policy, tasks, queries=4, starts=3).chosen, whole)
+    for at_once in (12 * 5, 12 * 2):  # some tasks; not all starts of one
+        monkeypatch.setattr(policy, "candidates_at_once", at_once)
+        np.testing.assert_array_equal(dkaf.evaluate(policy, tasks, queries=4, starts=3).chosen, whole)
 
 
 def test_result_statistics_by_batch() -> None:

@@ -98,9 +98,8 @@ def random_candidates(
     return lots.to(mask.device).where(mask, -1.0).topk(count, dim=1).indices
 
 
-Choose = Callable[
-    [int, Tensor, Tensor], Tensor
-]  # query, scores, and -inf where there is nothing to choose: a candidate
+# What is asked at every query: its number, the scores, and -inf where there is nothing to choose; gives candidates.
+Choose = Callable[[int, Tensor, Tensor], Tensor]
 
 
 def _walk(
@@ -227,9 +226,13 @@ def _drawn(scores: Float[Tensor, "s e n"], uniform: Float[Tensor, "s e 1"]) -> I
 
     The first sum that reaches a number above 0 and at most the last sum: there a probability above 0 was added.
     """
-    sums = scores.softmax(dim=2).cumsum(dim=2)
-    found = torch.searchsorted(sums, uniform * sums[..., -1:]).squeeze(-1)
-    return found.clamp_max_(scores.shape[2] - 1)  # of NaN, which the gradient will show, there is no place
+    p = scores.softmax(dim=2)
+    sums = p.cumsum(dim=2)
+    # Of NaN, which the gradient will show, there is no place.
+    found = torch.searchsorted(sums, uniform * sums[..., -1:]).clamp_max_(scores.shape[2] - 1)
+    if p.device.type != "cpu":  # sums in parallel round in another order, and may rise where nothing was added
+        found = found.where(p.gather(2, found) > 0, p.argmax(dim=2, keepdim=True))
+    return found.squeeze(-1)
 
 
 def search_all(
@@ -237,14 +240,17 @@ def search_all(
 ) -> Int[Tensor, "tasks e k"]:
     """Greedy searches of all tasks from all their starts, as many at once as suit the policy."""
     policy.eval()
-    _, E, _ = start.shape
-    at_once = max(1, policy.candidates_at_once // (E * tasks.rows.shape[1]))
+    (_, E, _), N = start.shape, tasks.rows.shape[1]
+    starts = max(1, min(E, policy.candidates_at_once // N))
+    pools = max(1, policy.candidates_at_once // (starts * N))
     parts = []
-    with torch.inference_mode():
-        for part, first in zip(torch.arange(len(tasks)).split(at_once), start.split(at_once), strict=True):
-            batch = tasks.batch(part)
+    for part, first in zip(torch.arange(len(tasks)).split(pools), start.split(pools), strict=True):
+        batch = tasks.batch(part)
+        with torch.no_grad():  # not inference mode: a user's encoder may keep what it computes
             points = policy.points(batch.x, batch.pool)
-            parts.append(_walk(policy, points, batch, first, queries, generator, _best))
+        with torch.inference_mode():
+            walks = [_walk(policy, points, batch, some, queries, generator, _best) for some in first.split(starts, 1)]
+            parts.append(torch.cat(walks, dim=1))
     return torch.cat(parts).clone()
 
 

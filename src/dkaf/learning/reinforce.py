@@ -18,7 +18,7 @@ def discounted_future(gap: Float[Tensor, "s e t"], gamma: float) -> Float[Tensor
     """G_t = sum over tau >= t of gamma^(tau - t) r_tau."""
     t = torch.arange(gap.shape[-1], device=gap.device)
     later = t.unsqueeze(1) - t
-    return gap @ (gamma**later).to(gap).tril()
+    return gap @ (gap.new_tensor(gamma) ** later).tril()
 
 
 def advantage(G: Float[Tensor, "s e t"], baseline: str) -> Float[Tensor, "s e t"]:

@@ -24,7 +24,7 @@ class FeedForward(nn.Module):
         self.linears = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Rows) -> Float[Tensor, "*batch d"]:
+    def forward(self, x: Rows) -> Float[Tensor, "*batch r d"]:
         return self.after_first(self.first(x))
 
     def first(self, x: Rows, columns: slice = slice(None), *, bias: bool = True) -> Float[Tensor, "*batch h"]:
@@ -40,7 +40,7 @@ class FeedForward(nn.Module):
             hidden = linear(self.dropout(hidden)).relu()
         return hidden
 
-    def after_first(self, hidden: Float[Tensor, "*batch h"]) -> Float[Tensor, "*batch d"]:
+    def after_first(self, hidden: Float[Tensor, "*batch r h"]) -> Float[Tensor, "*batch r d"]:
         """The other layers; what the first one gave is changed in place, as no one needs it any more."""
         # Flat, since a layer gives a view of anything else, and changing a view in place costs its gradient a copy.
         shape, flat = hidden.shape[:-1], hidden

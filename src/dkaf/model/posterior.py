@@ -54,7 +54,7 @@ def trajectory(
 
 
 class _Trajectory(torch.autograd.Function):
-    """With M = S x E episodes. Its gradient is by hand: half the passes over k x N values, and few small operations."""
+    """Its gradient is by hand: half the passes over k x N values of each episode, and few small operations."""
 
     @staticmethod
     def forward(
@@ -68,7 +68,7 @@ class _Trajectory(torch.autograd.Function):
         L = _cholesky(K_oo)
         inverse = torch.linalg.solve_triangular(L, torch.eye(k).to(L), upper=False)
         V = torch.bmm(inverse, K_ox.flatten(0, 1))
-        w = torch.bmm(inverse, (y - m_o).view(S * E, k, 1))
+        w = torch.bmm(inverse, (y - m_o).reshape(S * E, k, 1))
         # Cumulative sums over rows of V, as products with ones: row j counts at the stages that have seen it.
         seen = y.new_ones(stages, k).tril(first - 1).expand(S * E, stages, k)
         m, prior_var = (value.unsqueeze(1).expand(S, E, N).reshape(S * E, 1, N) for value in (m, prior_var))
@@ -81,7 +81,7 @@ class _Trajectory(torch.autograd.Function):
         )
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None, Tensor, None]:
         chosen, seen, L, inverse, V, w = ctx.saved_tensors
         (S, E, k), N = chosen.shape, V.shape[-1]
         d_mean, d_var, d_pivots = gradients
@@ -104,16 +104,18 @@ class _Trajectory(torch.autograd.Function):
         d_K = d_K.view(S, E, k, N).scatter_add_(3, chosen.unsqueeze(2).expand(S, E, k, k), d_K_oo.view(S, E, k, k))
         d_m = d_mean.sum((1, 2)).scatter_add_(1, chosen.flatten(1), -d_r.view(S, E * k))
         d_prior_var = d_var.sum((1, 2)).scatter_add_(1, chosen.flatten(1), d_var_o)
-        return d_m, d_prior_var, d_K, None, None, None
+        return d_m, d_prior_var, d_K, None, d_r.view(S, E, k), None
 
 
 def _cholesky(K: Float[Tensor, "*batch k k"]) -> Float[Tensor, "*batch k k"]:
     """Where rounding made a matrix indefinite (the noise is far below the kernel), a little more noise mends it."""
     L: Tensor
-    for jitter in (1e-5, 1e-4, 1e-2):
+    for jitter in (1e-5, 1e-4, 1e-2, None):
         L, failed = torch.linalg.cholesky_ex(K)
         if not failed.any():
             return L
+        if jitter is None:
+            break
         more = jitter * K.detach().diagonal(dim1=-2, dim2=-1).mean(dim=-1) * (failed > 0)
         K = K + more[..., None, None] * torch.eye(K.shape[-1]).to(K)
     raise InputError("training needs finite kernels, one could not be factored; lower the learning rate")

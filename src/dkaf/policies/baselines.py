@@ -1,7 +1,4 @@
-"""The paper's opponents that are no kernel policies: MetaBO, RL, Random.
-
-Their networks have no dropout: an episode is sampled and scored in two passes, which must be of one network.
-"""
+"""The paper's opponents that are no kernel policies: MetaBO, RL, Random."""
 
 from typing import NamedTuple, cast
 
