@@ -27,6 +27,7 @@ from dkaf.experiments.engines import LocalEngine
 from dkaf.experiments.grid import Grid, Job
 from dkaf.experiments.names import NAMES, UNTRAINED
 from dkaf.experiments.paper import State, run_grid
+from dkaf.experiments.paper_tables import PAPER_MACHINE, PAPER_SECONDS
 from dkaf.experiments.rows import Cell, Row
 from dkaf.experiments.work import Failure, Files
 from dkaf.seeding import derive
@@ -34,16 +35,8 @@ from dkaf.settings import METHODS
 from dkaf.sources.corpora import NotHereError, load_corpus
 
 WORKERS = 2
-# The paper's Table 1, seconds of one training with a GeForce GTX 1080 Ti, for Reuters, NeurIPS and WebKB.
-PAPER_SECONDS = {
-    "dkaf": (931.886, 1080.168, 993.435),
-    "dkl": (131.102, 224.183, 201.535),
-    "gp": (150.889, 251.762, 215.716),
-    "rl": (451.380, 637.127, 583.239),
-    "metabo": (934.847, 1079.129, 1064.673),
-}
 ACQUISITIONS_TRAINED = {"dkaf": 3}  # the paper's own method is trained anew for each acquisition function
-PAPER_HOURS = sum(50 * sum(s) * ACQUISITIONS_TRAINED.get(m, 1) for m, s in PAPER_SECONDS.items()) / 3600
+PAPER_HOURS = sum(50 * sum(s.values()) * ACQUISITIONS_TRAINED.get(m, 1) for m, s in PAPER_SECONDS.items()) / 3600
 """50 blocks a corpus. About 5 trainings of 1,000 seconds a block: 200 GPU hours."""
 
 
@@ -202,7 +195,7 @@ def summary(grid: SampledGrid, blocks: Sequence[Block], timings: Sequence[Timing
     if squares == 150:
         ratio = PAPER_HOURS / hours
         lines.append(
-            f"the paper: about {PAPER_HOURS:.0f} hours of a GeForce GTX 1080 Ti (Table 1), {ratio:.1f} times as long"
+            f"the paper: about {PAPER_HOURS:.0f} hours of a {PAPER_MACHINE} (Table 1), {ratio:.1f} times as long"
         )
     by_method: dict[str, list[float]] = {}
     for timing in timings:

@@ -14,10 +14,11 @@ from torch import Tensor
 from benchmarks.comparison import Case, Peer, Work, agree
 from benchmarks.documents import PAPER, Size, dense_rows, document_tasks, double_rows, untrained
 from benchmarks.peers import Scorer, plain_pytorch, search
+from benchmarks.update import our_update
 from dkaf.learning import episodes
 from dkaf.learning.descent import descend, optimiser_of
 from dkaf.learning.episodes import PaddedTasks, gaps, log_probabilities, random_candidates
-from dkaf.learning.reinforce import advantage, discounted_future, policy_gradient_loss
+from dkaf.learning.reinforce import advantage, discounted_future
 from dkaf.model.encoders import FeedForward
 from dkaf.model.prior import Pool
 from dkaf.policies import Policy
@@ -42,22 +43,10 @@ def case(method: str, size: Size = PAPER) -> Case:
     return Case(
         size=f"{settings.batch} starts of {settings.episodes} episodes, {settings.candidates} candidates, "
         f"{settings.queries} queries; {size}",
-        ours=lambda: _ours(policy, deck),
+        ours=lambda: our_update(policy, deck),
         peers={peer: of(split) for peer, split in PEERS.items()},
         check=lambda: _check(policy, deck),
     )
-
-
-def _ours(policy: Policy, deck: PaddedTasks) -> Work:
-    policy, draw = copy.deepcopy(policy).train(), stream(0, "updates")
-    settings = policy.settings
-    optimiser = optimiser_of(policy.trained_by_gradient(), settings.learning_rate, settings.weight_decay)
-
-    def update() -> None:
-        numbers = torch.randint(len(deck), (settings.batch,), generator=draw)
-        descend(optimiser, policy_gradient_loss(policy, deck, numbers, draw), settings.clip)
-
-    return update
 
 
 def _theirs(policy: Policy, deck: PaddedTasks, split: bool) -> Work:

@@ -31,7 +31,7 @@ from dkaf.learning.descent import descend, optimiser_of
 from dkaf.learning.episodes import PaddedTasks, gaps, log_probabilities, random_candidates
 from dkaf.learning.reinforce import advantage, discounted_future, policy_gradient_loss
 from dkaf.model.prior import Pool
-from dkaf.policies import KernelPolicy
+from dkaf.policies import KernelPolicy, Policy
 from dkaf.seeding import stream
 
 PEERS: dict[Peer, Callable[[KernelPolicy], Model]] = {
@@ -52,13 +52,14 @@ def case(recipe: str, size: Size = PAPER) -> Case:
     return Case(
         size=f"{settings.batch} starts of {settings.episodes} episodes, {settings.candidates or size.pool} candidates, "
         f"{settings.queries} queries; {size}",
-        ours=lambda: _ours(policy, deck),
+        ours=lambda: our_update(policy, deck),
         peers={peer: of(model) for peer, model in PEERS.items()},
         check=lambda: _check(policy, deck),
     )
 
 
-def _ours(policy: KernelPolicy, deck: PaddedTasks) -> Work:
+def our_update(policy: Policy, deck: PaddedTasks) -> Work:
+    """One update by policy gradient of a copy of the policy, whatever its method."""
     policy, draw = copy.deepcopy(policy).train(), stream(0, "updates")
     settings = policy.settings
     optimiser = optimiser_of(policy.trained_by_gradient(), settings.learning_rate, settings.weight_decay)

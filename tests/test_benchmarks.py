@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("botorch")
+pytest.importorskip("botorch", reason="needs the extra dkaf[bench]")
 
 from benchmarks import (
     baseline,

@@ -149,7 +149,7 @@ def checked_device(device: str | torch.device) -> torch.device:
         checked = torch.device(device)
         torch.zeros(1, device=checked).cpu()
         return checked
-    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
+    except (RuntimeError, AssertionError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(
             f"the device is one that PyTorch has here, {str(device)!r} is not ({reason}); try cpu"
