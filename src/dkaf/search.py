@@ -276,6 +276,8 @@ class Search:
         while self._kept.observed < len(self._observed):
             self._kept = self._further(self._kept, events)
         kept = self._kept
+        if kept.observed < len(events):  # what is only expected is not kept
+            kept = kept._replace(state=copy.deepcopy(kept.state))
         while kept.observed < len(events):
             kept = self._further(kept, events)
         return kept

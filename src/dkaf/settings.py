@@ -220,11 +220,11 @@ _KERNEL_SOON = _KERNEL_ALONE | {"pretrain_updates": 300}
 _NETWORK = {
     "temperature": 1.0,
     "likelihood_weight": 0.0,
-    "learning_rate": 1e-3,
+    "learning_rate": 3e-3,
     "weight_decay": 0.01,
     "anneal": False,
-    "updates": 1000,
-    "patience": 500,
+    "updates": 500,
+    "patience": None,
     "episodes": 4,
     "candidates": 100,
     "validate_every": 25,
@@ -236,7 +236,7 @@ ADJUSTMENTS: dict[tuple[str, str], dict[str, Any]] = {
     ("paper", "gp"): _KERNEL_ALONE,
     ("paper", "metabo"): _KERNEL_ALONE,
     ("default", "gp"): _KERNEL_SOON,
-    ("default", "metabo"): _KERNEL_SOON | _NETWORK,
+    ("default", "metabo"): _KERNEL_SOON | _NETWORK | {"learning_rate": 6e-3},
     ("default", "rl"): _NETWORK,
     ("default", "ei"): {"log_ei": True, "temperature": 0.25},
 }

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
-from dkaf.allocator import keep_freed_memory
+from dkaf.allocator import keep_freed_memory, large_pages
 from dkaf.errors import InputError
 from dkaf.experiments.grid import Grid, Job
 from dkaf.experiments.rows import Row
@@ -65,7 +65,8 @@ class LocalEngine:
         if worker is None:
             ours, theirs = self._context.Pipe()
             process = self._context.Process(target=_serve, args=(theirs, self._scratch), daemon=True)
-            process.start()
+            with large_pages():
+                process.start()
             theirs.close()
             worker = _Worker(process, ours)
             self._workers.append(worker)

@@ -54,9 +54,10 @@ def anneal(optimiser: torch.optim.Optimizer, learning_rate: float, done: float) 
 
 def descend(optimiser: torch.optim.Optimizer, loss: Tensor, clip: float | None) -> None:
     """One step down the gradient, which is shortened to `clip` if it is longer."""
-    optimiser.zero_grad()
-    loss.backward()
     parameters = [p for group in optimiser.param_groups for p in group["params"]]
+    for parameter in parameters:  # what `zero_grad` does, in a tenth of its time
+        parameter.grad = None
+    loss.backward()
     norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
     if not torch.isfinite(norm):
         raise InputError(f"training needs finite gradients, their norm became {norm.item()}; lower the learning rate")

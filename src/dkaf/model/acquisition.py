@@ -60,7 +60,7 @@ def log_ei(outlook: Outlook, nu: Float[Tensor, ""]) -> Float[Tensor, "*batch n"]
 
 
 def _bonus(var: Tensor, xi: Tensor) -> Tensor:
-    return var / ((var + xi).sqrt() + xi.sqrt())
+    return var / (var + xi).sqrt_().add_(xi.sqrt())
 
 
 class _Bonus(torch.autograd.Function):
@@ -117,18 +117,23 @@ _OVER = (1.00000103, 2.20188759, 6.5046426, 1.75760714, -0.31610585)
 _UNDER = (1.0, 2.20219673, 9.48987425, 8.62383814, 11.0610342)
 
 
+_H, _PHI = 0.0833154706, 0.1586552539  # h and Phi at -1
+
+
 def _single_log_h(u: Tensor) -> tuple[Tensor, Callable[[], Tensor]]:
     """`_log_h` in single precision, and its derivative Phi(u) / h(u) on demand.
 
-    PyTorch's erfcx takes one number at a time, and with it most of an update.
+    PyTorch's erfcx takes one number at a time, and with it most of an update. Of the pieces above and below -1, each is
+    given -1 where it does not hold: the product of both is then the right one times h(-1), which costs no `where`.
     """
-    near_u, x = u.clamp_min(-1), (-u).clamp_min(1)
+    near_u, x = u.clamp_min(-1), (-u).clamp_min_(1)
     Phi = torch.special.ndtr(near_u)
     h = torch.addcmul(_normal_density(near_u), near_u, Phi)
     s = 1 / x
-    p = _polynomial(_OVER, s) / _polynomial(_UNDER, s)
-    log_h = torch.where(u > -1, h.log(), _log_density(x) + (p * s * s).log())
-    return log_h, lambda: torch.where(u > -1, Phi / h, (x - p * s) / p)
+    p = _polynomial(_OVER, s).div_(_polynomial(_UNDER, s))
+    # log h(-x) is log(p s^2) and log phi(x) = -x^2 / 2 - log(2 pi) / 2
+    log_h = (h * p).mul_(s).mul_(s).log_().addcmul_(x, x, value=-0.5).sub_(0.5 * math.log(2 * math.pi) + math.log(_H))
+    return log_h, lambda: (x - p * s).div_(p).add_(Phi / h).sub_(_PHI / _H)
 
 
 def _polynomial(coefficients: tuple[float, ...], s: Tensor) -> Tensor:

@@ -57,8 +57,13 @@ class SparseRows:
         return torch.from_numpy(products).to(self.device)
 
     @functools.cached_property
-    def transposed(self) -> sp.csr_array:
-        return self.matrix.T.tocsr()
+    def csr(self) -> Tensor:
+        """As PyTorch's own, made once: making it takes a tenth of the time of a product."""
+        return _to_torch(self.matrix, self.device)
+
+    @functools.cached_property
+    def transposed_csr(self) -> Tensor:
+        return _to_torch(self.matrix.T.tocsr(), self.device)
 
     def dense(self) -> Float[Tensor, "r d"]:
         return torch.from_numpy(self.matrix.toarray()).to(self.device)
@@ -80,14 +85,14 @@ class _SparseProduct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: SparseRows, right: Tensor) -> Tensor:
         ctx.rows = rows
-        return _to_torch(rows.matrix, right) @ right
+        return rows.csr.to(right.dtype) @ right
 
     @staticmethod
     def backward(ctx: Any, *gradient: Tensor) -> tuple[None, Tensor]:
-        return None, _to_torch(ctx.rows.transposed, gradient[0]) @ gradient[0]
+        return None, ctx.rows.transposed_csr.to(gradient[0].dtype) @ gradient[0]
 
 
-def _to_torch(matrix: sp.csr_array, like: Tensor) -> Tensor:
+def _to_torch(matrix: sp.csr_array, device: torch.device) -> Tensor:
     with warnings.catch_warnings():  # the sparse API is announced as beta at its first use
         warnings.filterwarnings("ignore", message="Sparse CSR", category=UserWarning)
         return torch.sparse_csr_tensor(
@@ -95,8 +100,7 @@ def _to_torch(matrix: sp.csr_array, like: Tensor) -> Tensor:
             torch.from_numpy(matrix.indices),
             torch.from_numpy(matrix.data),
             size=matrix.shape,
-            dtype=like.dtype,
-            device=like.device,
+            device=device,
             check_invariants=False,
         )
 

@@ -12,6 +12,7 @@
 Row t of V is what observation t adds, so cumulative sums over rows give the posterior after every observation.
 """
 
+import copy
 import math
 from typing import Any, NamedTuple
 
@@ -22,6 +23,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dkaf.errors import InputError
+
+ROOM = 16  # rows of V to begin with; where more are observed, it doubles
 
 
 class Trajectory(NamedTuple):
@@ -121,42 +124,53 @@ def _cholesky(K: Float[Tensor, "*batch k k"]) -> Float[Tensor, "*batch k k"]:
     raise InputError("training needs finite kernels, one could not be factored; lower the learning rate")
 
 
-class Beliefs(NamedTuple):
-    """The posterior at one stage, and the rows of V that the next observation needs."""
+class Beliefs:
+    """The posterior at one stage of a batch of searches. Every observation changes it in place; `deepcopy` keeps one.
+
+    Without gradients, which a search does not need, an observation is one row of V more: O(t) a candidate.
+    """
 
     mean: Float[Tensor, "s e n"]
     var: Float[Tensor, "s e n"]
-    V: Float[Tensor, "s e t n"]
 
+    @torch.no_grad()
+    def __init__(
+        self, m: Float[Tensor, "s n"], prior_var: Float[Tensor, "s n"], noise: Float[Tensor, ""], episodes: int
+    ) -> None:
+        S, N = m.shape
+        self.mean, self.var = (value.unsqueeze(1).repeat(1, episodes, 1) for value in (m, prior_var))
+        self._floor = 0.5 * noise.item()  # exactly, var >= noise; single precision may fall below
+        self._V = m.new_empty(S * episodes, ROOM, N)
+        self._t = 0
 
-def prior_beliefs(m: Float[Tensor, "s n"], prior_var: Float[Tensor, "s n"], episodes: int) -> Beliefs:
-    S, N = m.shape
-    mean, var = (value.unsqueeze(1).expand(S, episodes, N) for value in (m, prior_var))
-    return Beliefs(mean, var, m.new_empty(S, episodes, 0, N))
+    def __deepcopy__(self, memo: object) -> "Beliefs":
+        copied = copy.copy(self)
+        copied.mean, copied.var, copied._V = self.mean.clone(), self.var.clone(), self._V[:, : self._t].clone()
+        return copied
 
-
-def condition(
-    beliefs: Beliefs,
-    noise: Float[Tensor, ""],
-    k_ox: Float[Tensor, "s e n"],
-    chosen: Int[Tensor, "s e"],
-    y: Float[Tensor, "s e"],
-) -> tuple[Beliefs, Float[Tensor, "s e"]]:
-    """One observation more: one row of V, O(t) a candidate. Without gradients this is all that a search needs.
-
-    The second value is the predictive variance of what was observed, before it was.
-    """
-    mean, var, V = beliefs
-    S, E, t, N = V.shape
-    index = chosen.unsqueeze(-1)
-    before = var.gather(2, index)
-    pivot = before.sqrt()
-    V_o = V.gather(3, index.unsqueeze(-1).expand(S, E, t, 1)).reshape(S * E, 1, t)
-    v = torch.baddbmm(k_ox.reshape(S * E, 1, N), V_o, V.view(S * E, t, N), alpha=-1).view(S, E, N) / pivot
-    w = (y.unsqueeze(-1) - mean.gather(2, index)) / pivot
-    var = torch.addcmul(var, v, v, value=-1).clamp_min_(0.5 * noise.item())
-    beliefs = Beliefs(torch.addcmul(mean, v, w), var, torch.cat((V, v.unsqueeze(2)), dim=2))
-    return beliefs, before.squeeze(-1)
+    @torch.no_grad()
+    def observe(
+        self, k_ox: Float[Tensor, "s e n"], chosen: Int[Tensor, "s e"], y: Float[Tensor, "s e"]
+    ) -> Float[Tensor, "s e"]:
+        """The responses of the chosen candidates; gives their predictive variances before they were observed."""
+        S, E, N = k_ox.shape
+        t, V = self._t, self._V
+        if t == V.shape[1]:
+            V = self._V = torch.cat((V, V.new_empty(S * E, max(t, ROOM), N)), dim=1)
+        index = chosen.unsqueeze(-1)
+        before = self.var.gather(2, index)
+        pivot = before.sqrt()
+        row = k_ox.reshape(S * E, 1, N)
+        if t:
+            filled = V[:, :t]
+            V_o = filled.gather(2, chosen.reshape(S * E, 1, 1).expand(S * E, t, 1))
+            row = torch.baddbmm(row, V_o.mT, filled, alpha=-1)
+        v = torch.div(row.view(S, E, N), pivot, out=V[:, t].view(S, E, N))
+        w = (y.unsqueeze(-1) - self.mean.gather(2, index)).div_(pivot)
+        self.mean.addcmul_(v, w)
+        self.var.addcmul_(v, v, value=-1).clamp_min_(self._floor)
+        self._t += 1
+        return before.squeeze(-1)
 
 
 def log_likelihood(

@@ -15,7 +15,7 @@ from dkaf.errors import InputError
 from dkaf.model.acquisition import ACQUISITIONS, Outlook
 from dkaf.model.encoders import FeedForward
 from dkaf.model.inputs import Inputs, Rows
-from dkaf.model.posterior import Beliefs, condition, prior_beliefs, trajectory
+from dkaf.model.posterior import Beliefs, trajectory
 from dkaf.model.prior import Points, Pool, Prior
 from dkaf.policies.policy import Policy
 from dkaf.settings import Settings
@@ -34,18 +34,17 @@ class GaussianPolicy(Policy):
 
     def begin(self, points: Any, episodes: int, generator: torch.Generator) -> GaussianState:
         kernel_points = self.kernel_points(points)
-        beliefs = prior_beliefs(kernel_points.mean, kernel_points.var, episodes)
+        beliefs = Beliefs(kernel_points.mean, kernel_points.var, kernel_points.noise, episodes)
         nothing = beliefs.mean.new_zeros(beliefs.mean.shape[:2])
         return GaussianState(beliefs, nothing - math.inf, nothing)
 
     def observe(
         self, points: Any, state: GaussianState, chosen: Int[Tensor, "s e"], y: Float[Tensor, "s e"], *, queried: bool
     ) -> GaussianState:
-        kernel_points = self.kernel_points(points)
-        k_ox = kernel_points.covariance(chosen)
-        beliefs, before = condition(state.beliefs, kernel_points.noise, k_ox, chosen, y)
+        with torch.no_grad():
+            before = state.beliefs.observe(self.kernel_points(points).covariance(chosen), chosen, y)
         xi = state.xi + before if queried else state.xi  # note 3: the variance BEFORE it is observed
-        return GaussianState(beliefs, torch.maximum(state.best, y), xi)
+        return GaussianState(state.beliefs, torch.maximum(state.best, y), xi)
 
     def kernel_points(self, points: Any) -> Points:
         return points  # type: ignore[no-any-return]

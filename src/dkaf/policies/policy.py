@@ -113,7 +113,10 @@ class Policy(nn.Module, ABC):
     def observe(
         self, points: Any, state: Any, chosen: Int[Tensor, "s e"], y: Float[Tensor, "s e"], *, queried: bool
     ) -> Any:
-        """The next state; `queried` is false for the points that were there before the first query."""
+        """The next state; `queried` is false for the points that were there before the first query.
+
+        The state that it follows is used up; who needs it again makes a `deepcopy` first.
+        """
 
     @abstractmethod
     def scores(self, points: Any, state: Any) -> Float[Tensor, "s e n"]:
