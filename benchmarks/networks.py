@@ -1,8 +1,9 @@
 """One update by policy gradient of RL and of MetaBO, against plain PyTorch with one forward pass a step.
 
-At the default recipe's settings. The peer samples a search while it builds the graph: at every step the network takes
-[x, what was observed] of all candidates. It comes twice: as one writes it, and with the part of the first layer that
-takes x done once an update, as ours has it. Log-probabilities and gradients must be the same for the same episodes.
+At the default recipe's settings, but with the exact gradient of the softmax, as the peer has it. The peer samples a
+search while it builds the graph: at every step the network takes [x, what was observed] of all candidates. It comes
+twice: as one writes it, and with the part of the first layer that takes x done once an update, as ours has it.
+Log-probabilities and gradients must be the same for the same episodes.
 """
 
 import copy
@@ -34,7 +35,7 @@ PEERS = {
 
 def case(method: str, size: Size = PAPER) -> Case:
     tasks = document_tasks(size)
-    policy = untrained(tasks, method, "default")
+    policy = untrained(tasks, method, "default", softmax_draws=None)  # all candidates, as the peers have it
     deck, settings = PaddedTasks.of(policy, tasks), policy.settings
 
     def of(split: bool) -> Callable[[], Work]:

@@ -118,4 +118,6 @@ def test_draws_have_the_probabilities_of_the_softmax_and_never_take_what_is_bloc
     share, p = torch.bincount(drawn.flatten(), minlength=5) / 60_000, scores[0, 0].softmax(0)
     assert ((share - p).abs() <= 5 * (p * (1 - p) / 60_000).sqrt()).all()
     edges = _drawn(scores[:, :2], torch.tensor([[[1e-30], [1.0]]]))  # the smallest and the largest number there is
-    assert edges.tolist() == [[0, 3]]
+    assert edges.tolist() == [[[0], [3]]]
+    both = _drawn(scores[:, :1], torch.tensor([[[1e-30, 1.0]]]))  # several of one softmax
+    assert both.tolist() == [[[0, 3]]]

@@ -9,7 +9,7 @@ import torch
 
 import dkaf
 from dkaf.learning.episodes import PaddedTasks, log_probabilities, random_candidates, sample, search
-from dkaf.policies import KernelPolicy
+from dkaf.policies import KernelPolicy, NetworkPolicy
 from dkaf.settings import METHODS
 
 policy_of = cache(conformance.small_policy)
@@ -67,6 +67,50 @@ def test_scores_of_a_whole_episode_equal_the_scores_step_by_step(which: tuple[st
                 state = policy.observe(
                     points, state, chosen[..., position], y[..., position], queried=position >= initial
                 )
+
+
+@pytest.mark.parametrize("method", ["rl", "metabo"])
+def test_scores_of_some_candidates_equal_those_of_all_step_by_step(method: str) -> None:
+    policy = policy_of(method, "mi", "default")
+    assert isinstance(policy, NetworkPolicy)
+    batch = PaddedTasks.of(policy, conformance.small_tasks()).batch(torch.tensor([0, 1, 2, 0]))
+    points = policy.points(batch.x, batch.pool)
+    for initial in (0, 2):
+        draw = torch.Generator().manual_seed(0)
+        start = random_candidates(batch.pool.mask, initial, draw)
+        chosen = search(policy, points, batch, start, 4, draw, episodes=3, temperature=1.0)
+        y = batch.y.gather(1, chosen.flatten(1)).unflatten(1, chosen.shape[1:])
+        at = torch.randint(9, (4, 3, 4, 5), generator=draw)
+        some = policy.scores_at(points, chosen, y, initial, at)
+        state = policy.begin(points, 3, draw)
+        for position in range(initial + 4):
+            if position >= initial:
+                step = policy.scores(points, state).gather(2, at[:, :, position - initial])
+                torch.testing.assert_close(some[:, :, position - initial], step, atol=1e-4, rtol=1e-4)
+            state = policy.observe(points, state, chosen[..., position], y[..., position], queried=position >= initial)
+
+
+@pytest.mark.parametrize("method", ["rl", "metabo"])
+def test_draws_that_stand_for_all_candidates_give_the_gradient_of_the_log_probabilities(method: str) -> None:
+    policy = policy_of(method, "mi", "default")
+    batch = PaddedTasks.of(policy, conformance.small_tasks()).batch(torch.tensor([0, 1, 2]))
+    start = random_candidates(batch.pool.mask, 1, torch.Generator().manual_seed(0))
+    weight = torch.randn(3, 2, 4, generator=torch.Generator().manual_seed(1))
+
+    def gradient(log_p: torch.Tensor) -> torch.Tensor:
+        parts = torch.autograd.grad((weight * log_p).sum(), policy.trained_by_gradient())
+        return torch.cat([part.flatten() for part in parts])
+
+    for draws in (16, 20_000):
+        points = policy.points(batch.x, batch.pool)
+        draw = torch.Generator().manual_seed(2)
+        chosen, values = sample(policy, points, batch, start, 4, draw, episodes=2, temperature=0.5, draws=draws)
+        estimate = gradient(values)
+        points = policy.points(batch.x, batch.pool)
+        exact = gradient(log_probabilities(policy, points, batch, chosen, 1, 0.5))
+        error = (estimate - exact).norm() / exact.norm()
+        assert error < 2 / math.sqrt(draws)
+        assert error > 0
 
 
 @every_policy

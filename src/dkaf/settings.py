@@ -94,6 +94,9 @@ class Settings:
     baseline: Literal["batch", "leave-one-out"] = _setting(
         "batch", "what G_t is compared with: the batch's mean, or the other episodes of its start"
     )
+    softmax_draws: int | None = _setting(
+        None, "candidates that stand for all in the gradient of a network's softmax (RL, MetaBO); none: all", above=0
+    )
     gamma: float = _setting(0.99, "discount of later gaps in G_t", above=0, at_most=1)
     temperature: float = _setting(1.0, "the softmax divides scores by this", above=0)
     log_ei: bool = _setting(False, "whether EI's score is log EI (the same choices, another softmax)")
@@ -227,6 +230,7 @@ _NETWORK = {
     "patience": None,
     "episodes": 4,
     "candidates": 100,
+    "softmax_draws": 16,
     "validate_every": 25,
     "validation_starts": 4,
 }

@@ -17,7 +17,7 @@ from torch import Tensor
 from dkaf.errors import InputError
 from dkaf.model.inputs import Rows
 from dkaf.model.prior import Pool
-from dkaf.policies import KernelPolicy, Policy
+from dkaf.policies import KernelPolicy, NetworkPolicy, Policy
 from dkaf.tasks import TaskSet
 
 
@@ -160,15 +160,52 @@ def sample(
     *,
     episodes: int,
     temperature: float,
+    draws: int | None = None,
 ) -> tuple[Int[Tensor, "s e k"], Float[Tensor, "s e t"]]:
-    """Episodes drawn as `search` draws them, and the log-probabilities of their queries, with gradients."""
+    """Episodes drawn as `search` draws them, and the log-probabilities of their queries, with gradients.
+
+    With `draws`, a network's log-probabilities are replaced by values whose expected gradient is theirs.
+    """
     if isinstance(policy, KernelPolicy):
         chosen = search(policy, points, batch, start, queries, generator, episodes=episodes, temperature=temperature)
         return chosen, log_probabilities(policy, points, batch, chosen, start.shape[1], temperature)
-    # A network's scores cost so much that they are computed once, with gradients, and not again for all steps.
     starts = start.unsqueeze(1).expand(-1, episodes, -1)
+    if draws is not None and isinstance(policy, NetworkPolicy):
+        return _estimated(policy, points, batch, starts, queries, generator, temperature, draws)
+    # A network's scores cost so much that they are computed once, with gradients, and not again for all steps.
     draw = _draws(starts, queries, generator, temperature)
     return _recorded(policy, points, batch, starts, queries, generator, temperature, draw)
+
+
+def _estimated(
+    policy: NetworkPolicy,
+    points: Any,
+    batch: Batch,
+    start: Int[Tensor, "s e n0"],
+    queries: int,
+    generator: torch.Generator,
+    temperature: float,
+    draws: int,
+) -> tuple[Int[Tensor, "s e k"], Float[Tensor, "s e t"]]:
+    """The gradient of log softmax(s)_a is that of s_a less its mean under the softmax, for which draws stand.
+
+    The query itself is one such draw, so that n more make the gradient's variance larger by about 1/n, and only
+    1 + n candidates a query are scored with gradients, those of all queries at once.
+    """
+    numbers = _numbers(start, queries, generator, 1 + draws)
+    drawn: list[Tensor] = []
+
+    def choose(t: int, scores: Tensor, blocked: Tensor) -> Tensor:
+        drawn.append(_drawn(torch.add(blocked, scores, alpha=1 / temperature), numbers[t]))
+        return drawn[-1][..., 0]
+
+    with torch.inference_mode():
+        chosen = _walk(policy, points, batch, start, queries, generator, choose)
+        at = torch.stack(drawn, dim=2)
+    chosen, at = chosen.clone(), at.clone()  # outside, so that gradients may go through what they index
+    y = batch.y.gather(1, chosen.flatten(1)).unflatten(1, chosen.shape[1:])
+    scores = policy.scores_at(points, chosen, y, start.shape[2], at)
+    return chosen, (scores[..., 0] - scores[..., 1:].mean(dim=-1)) / temperature
 
 
 def log_probabilities(
@@ -216,23 +253,31 @@ def _best(t: int, scores: Tensor, blocked: Tensor) -> Tensor:
 
 
 def _draws(start: Int[Tensor, "s e n0"], queries: int, generator: torch.Generator, temperature: float) -> Choose:
-    """Eq. (pntilde): one number a draw, above 0 and at most 1, finds its place among the summed probabilities."""
-    uniform = 1 - torch.rand(queries, *start.shape[:2], 1, generator=generator).to(start.device)
-    return lambda t, scores, blocked: _drawn(torch.add(blocked, scores, alpha=1 / temperature), uniform[t])
+    """Eq. (pntilde)."""
+    numbers = _numbers(start, queries, generator, 1)
+    return lambda t, scores, blocked: _drawn(torch.add(blocked, scores, alpha=1 / temperature), numbers[t]).squeeze(-1)
 
 
-def _drawn(scores: Float[Tensor, "s e n"], uniform: Float[Tensor, "s e 1"]) -> Int[Tensor, "s e"]:
-    """A draw from the softmax of each row of scores; -inf is never drawn.
+def _numbers(
+    start: Int[Tensor, "s e n0"], queries: int, generator: torch.Generator, draws: int
+) -> Float[Tensor, "t s e m"]:
+    """One number a draw, above 0 and at most 1."""
+    return 1 - torch.rand(queries, *start.shape[:2], draws, generator=generator).to(start.device)
 
-    The first sum that reaches a number above 0 and at most the last sum: there a probability above 0 was added.
+
+def _drawn(scores: Float[Tensor, "s e n"], numbers: Float[Tensor, "s e m"]) -> Int[Tensor, "s e m"]:
+    """Draws from the softmax of each row of scores: a number finds its place among the summed probabilities.
+
+    -inf is never drawn: the first sum that reaches a number above 0 and at most the last sum is one where a probability
+    above 0 was added.
     """
     p = scores.softmax(dim=2)
     sums = p.cumsum(dim=2)
     # Of NaN, which the gradient will show, there is no place.
-    found = torch.searchsorted(sums, uniform * sums[..., -1:]).clamp_max_(scores.shape[2] - 1)
+    found = torch.searchsorted(sums, numbers * sums[..., -1:]).clamp_max_(scores.shape[2] - 1)
     if p.device.type != "cpu":  # sums in parallel round in another order, and may rise where nothing was added
         found = found.where(p.gather(2, found) > 0, p.argmax(dim=2, keepdim=True))
-    return found.squeeze(-1)
+    return found
 
 
 def search_all(

@@ -48,6 +48,7 @@ def policy_gradient_loss(policy: Policy, train: PaddedTasks, tasks: Tensor, draw
         draw,
         episodes=settings.episodes,
         temperature=settings.temperature,
+        draws=settings.softmax_draws,
     )
     G = discounted_future(gaps(batch.y, mask, chosen, settings.initial), settings.gamma)
     loss = (advantage(G, settings.baseline) * log_p).sum(dim=-1).mean()

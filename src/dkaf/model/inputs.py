@@ -89,7 +89,11 @@ class _SparseProduct(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradient: Tensor) -> tuple[None, Tensor]:
-        return None, ctx.rows.transposed_csr.to(gradient[0].dtype) @ gradient[0]
+        rows, g = ctx.rows, gradient[0]
+        if rows.part_of is None or rows.device.type != "cpu":
+            return None, rows.transposed_csr.to(g.dtype) @ g
+        # Rows picked for one update: to transpose them once takes longer than SciPy's product without.
+        return None, torch.from_numpy(rows.matrix.T @ g.numpy())
 
 
 def _to_torch(matrix: sp.csr_array, device: torch.device) -> Tensor:

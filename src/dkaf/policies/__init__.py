@@ -12,10 +12,10 @@ from dkaf.errors import InputError
 from dkaf.model.inputs import Inputs
 from dkaf.policies.baselines import DeepSetPolicy, MetaBOPolicy, RandomPolicy
 from dkaf.policies.gaussian import GaussianPolicy, KernelPolicy
-from dkaf.policies.policy import Policy, Training, checked_device
+from dkaf.policies.policy import NetworkPolicy, Policy, Training, checked_device
 from dkaf.settings import ACQUISITIONS, METHODS, Settings, check_choice
 
-__all__ = ["GaussianPolicy", "KernelPolicy", "Policy", "Training", "build", "checked_device", "load"]
+__all__ = ["GaussianPolicy", "KernelPolicy", "NetworkPolicy", "Policy", "Training", "build", "checked_device", "load"]
 
 
 def build(

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from dkaf.model.encoders import FeedForward
 from dkaf.model.inputs import Inputs, Rows
-from dkaf.model.prior import Points, Pool, Prior, pick_rows
-from dkaf.policies.gaussian import GaussianPolicy, GaussianState
-from dkaf.policies.policy import Policy
+from dkaf.model.prior import Points, Pool, Prior, pick_candidates, pick_rows
+from dkaf.policies.gaussian import GaussianPolicy, GaussianState, before_queries
+from dkaf.policies.policy import NetworkPolicy, Policy
 from dkaf.settings import Settings
 
 CACHED_ROWS = 16_000  # of a hidden layer: some megabytes, which a processor's cache holds
@@ -21,7 +21,7 @@ class MetaBOPoints(NamedTuple):
     hidden: Float[Tensor, "s n h"]
 
 
-class MetaBOPolicy(GaussianPolicy):
+class MetaBOPolicy(GaussianPolicy, NetworkPolicy):
     """Eq. (pnmb): a network takes the mean and variance of a GP on x, and x. The GP is fixed after its likelihood."""
 
     method = "metabo"
@@ -46,6 +46,18 @@ class MetaBOPolicy(GaussianPolicy):
     def scores(self, points: MetaBOPoints, state: GaussianState) -> Float[Tensor, "s e n"]:
         return self._network(points.hidden.unsqueeze(1), state.beliefs.mean, state.beliefs.var)
 
+    def scores_at(
+        self,
+        points: MetaBOPoints,
+        chosen: Int[Tensor, "s e k"],
+        y: Float[Tensor, "s e k"],
+        initial: int,
+        at: Int[Tensor, "s e t m"],
+    ) -> Float[Tensor, "s e t m"]:
+        with torch.no_grad():
+            outlook = before_queries(points.kernel, chosen, y, initial)
+        return self._network(pick_candidates(points.hidden, at), outlook.mean.gather(3, at), outlook.var.gather(3, at))
+
     def _network(self, hidden: Tensor, mean: Tensor, var: Tensor) -> Tensor:
         outputs = self.network.first(torch.stack((mean, var), dim=-1), slice(0, 2), bias=False)
         return self.network.after_first(hidden + outputs).squeeze(-1)
@@ -61,7 +73,7 @@ class DeepSetState(NamedTuple):
     observed: int
 
 
-class DeepSetPolicy(Policy):
+class DeepSetPolicy(NetworkPolicy):
     """Eq. (pnrl): RL, a deep set of the observed points and a network of [x, z]."""
 
     method = "rl"
@@ -104,8 +116,21 @@ class DeepSetPolicy(Policy):
     def scores(self, points: DeepSetPoints, state: DeepSetState) -> Float[Tensor, "s e n"]:
         return self._scores(points.query.unsqueeze(1), state.total / max(state.observed, 1))
 
-    def _elements(self, points: DeepSetPoints, chosen: Int[Tensor, "s m"], y: Float[Tensor, "s m"]) -> Tensor:
-        hidden = points.observed.gather(1, chosen.unsqueeze(-1).expand(-1, -1, points.observed.shape[-1]))
+    def scores_at(
+        self,
+        points: DeepSetPoints,
+        chosen: Int[Tensor, "s e k"],
+        y: Float[Tensor, "s e k"],
+        initial: int,
+        at: Int[Tensor, "s e t m"],
+    ) -> Float[Tensor, "s e t m"]:
+        totals = self._elements(points, chosen[..., :-1], y[..., :-1]).cumsum(dim=2)
+        totals = torch.cat((torch.zeros_like(totals[:, :, :1]), totals), dim=2)[:, :, initial:]
+        observed = torch.arange(initial, chosen.shape[2], device=totals.device).clamp_min(1).unsqueeze(-1)
+        return self._scores(pick_candidates(points.query, at), totals / observed)
+
+    def _elements(self, points: DeepSetPoints, chosen: Int[Tensor, "s ..."], y: Float[Tensor, "s ..."]) -> Tensor:
+        hidden = pick_candidates(points.observed, chosen)
         if self.settings.rl_sees_responses:
             hidden = hidden + self.element.first(y.unsqueeze(-1), slice(self.n_features, None), bias=False)
         return self.element.after_first(hidden)

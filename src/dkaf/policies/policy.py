@@ -146,6 +146,21 @@ class Policy(nn.Module, ABC):
         checkpoint.write(path, self.state_dict(), self.describe())
 
 
+class NetworkPolicy(Policy):
+    """A policy whose scores a network computes for each candidate by itself: some may be had without the others."""
+
+    @abstractmethod
+    def scores_at(
+        self,
+        points: Any,
+        chosen: Int[Tensor, "s e k"],
+        y: Float[Tensor, "s e k"],
+        initial: int,
+        at: Int[Tensor, "s e t m"],
+    ) -> Float[Tensor, "s e t m"]:
+        """The scores of some candidates before every query of finished episodes, with gradients."""
+
+
 def checked_device(device: str | torch.device) -> torch.device:
     """A device that PyTorch can compute on here."""
     try:
