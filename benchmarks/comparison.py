@@ -14,6 +14,8 @@ from benchmarks.memory import peak_memory
 Work = Callable[[], object]
 """Does the work once; what it returns is thrown away."""
 
+TURN = 0.1  # seconds at least, where work can be done again and again
+
 NAMES = {"torch": "PyTorch", "gpytorch": "GPyTorch", "botorch": "BoTorch"}
 
 
@@ -129,8 +131,9 @@ def turns(
 ) -> tuple[dict[Any, list[float]], float]:
     """Seconds of each piece of work, and the share of a core that they got.
 
-    The sides take turns, so that what else the machine does hits all alike. Seconds are the processor's: with one
-    thread those of the wall if the machine is idle, and disturbed less than those if it is not.
+    The sides take turns, so that what else the machine does hits all alike. A turn of quick work is many calls, as a
+    training is many updates. Seconds are the processor's: with one thread those of the wall if the machine is idle,
+    and disturbed less than those if it is not.
     """
     times: dict[Any, list[float]] = {side: [] for side in works}
     wall = cpu = 0.0
@@ -138,11 +141,13 @@ def turns(
         for side, work in works.items():
             if warm:
                 work()  # finds the caches and the heap as another side left them
-            began, began_cpu = time.perf_counter(), time.process_time()
-            work()
+            began, began_cpu, calls = time.perf_counter(), time.process_time(), 0
+            while calls == 0 or (warm and time.perf_counter() - began < TURN):
+                work()
+                calls += 1
             seconds, seconds_cpu = time.perf_counter() - began, time.process_time() - began_cpu
             wall, cpu = wall + seconds, cpu + seconds_cpu
-            times[side].append(seconds if waits else seconds_cpu)
+            times[side].append((seconds if waits else seconds_cpu) / calls)
     return times, cpu / wall
 
 

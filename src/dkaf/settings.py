@@ -197,6 +197,7 @@ RECIPES: dict[str, Settings] = {
         learned_nu=True,
         pretrain_updates=2500,
         pretrain_tasks=8,
+        pretrain_points=96,
         pretrain_learning_rate=6e-3,
         pretrain_patience=400,
         pretrain_anneal=True,
@@ -230,7 +231,7 @@ _NETWORK = {
     "patience": None,
     "episodes": 4,
     "candidates": 100,
-    "softmax_draws": 16,
+    "softmax_draws": 8,
     "validate_every": 25,
     "validation_starts": 4,
 }
