@@ -157,13 +157,16 @@ def record(outcomes: Sequence[Outcome], about: About) -> None:
 
 
 def _record_rows(rows: Sequence[Row], made: str) -> None:
-    """The rows of large and of usual comparisons have tables of their own, each renewed by itself."""
+    """The rows of large and of usual comparisons have tables of their own, each renewed by itself and as a whole."""
     from benchmarks import figures
     from benchmarks.registry import COMPARISONS
 
     for name, large in (("table", False), ("large table", True)):
         part = [row for row in rows if COMPARISONS[row.comparison].large == large]
-        if part:
+        missing = {c.name for c in COMPARISONS.values() if c.large == large} - {row.comparison for row in part}
+        if part and missing:
+            print(f"the {name} of the page stays: {', '.join(sorted(missing))} did not run", file=sys.stderr)
+        elif part:
             stem = "ratios-large" if large else "ratios"
             figures.save(figures.chart(part), IMAGES / stem)
             page.write(name, "\n".join([table.markdown(part), "", made]))

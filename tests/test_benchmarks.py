@@ -20,6 +20,7 @@ from benchmarks import (
     networks,
     page,
     pools,
+    registry,
     run,
     scaling,
     table,
@@ -143,6 +144,23 @@ def test_recording_renews_what_was_run_and_keeps_the_rest(tmp_path: Path) -> Non
     baseline.record(rows(update=12.3456), ["update"], path)
     assert baseline.read(path) == {"million/torch": 4.0, "update/torch": 12.346}
     assert baseline.read(tmp_path / "none.json") == {}
+
+
+def test_a_table_of_the_page_is_renewed_as_a_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written: list[str] = []
+    monkeypatch.setattr(run, "IMAGES", tmp_path)
+    monkeypatch.setattr(page, "write", lambda name, body: written.append(name))
+    monkeypatch.setattr(baseline, "record", lambda rows, names: None)
+    usual = [name for name, comparison in registry.COMPARISONS.items() if not comparison.large]
+    about = {"versions": {}, "machine": "", "cores": 1, "command": "", "commit": ""}
+    outcomes = [run.Outcome(name, tuple(rows(**{name: 2.0}))) for name in usual]
+    run.record(outcomes[1:], about)
+    assert written == []
+    assert f"the table of the page stays: {usual[0]} did not run" in capsys.readouterr().err
+    run.record(outcomes, about)
+    assert written == ["table"]
 
 
 def test_slopes_are_those_of_powers() -> None:
