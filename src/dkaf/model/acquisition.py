@@ -52,11 +52,14 @@ def ei(outlook: Outlook, nu: Float[Tensor, ""]) -> Float[Tensor, "*batch n"]:
 
 def log_ei(outlook: Outlook, nu: Float[Tensor, ""]) -> Float[Tensor, "*batch n"]:
     """The logarithm of Eq. (a_ei), with digits and gradients where EI itself underflows to zero."""
-    sigma, u = _standardised(outlook)
-    if u.dtype == torch.float64:
+    if outlook.var.dtype == torch.float64:
+        sigma, u = _standardised(outlook)
         return sigma.log() + _log_h(u)
-    log_h: Tensor = _SingleLogH.apply(u) if torch.is_grad_enabled() else _single_log_h(u)[0]  # type: ignore[no-untyped-call]
-    return sigma.log() + log_h
+    if torch.is_grad_enabled():
+        scores: Tensor = _SingleLogEI.apply(outlook.mean, outlook.var, outlook.best)  # type: ignore[no-untyped-call]
+        return scores
+    sigma, u = _standardised(outlook)
+    return _single_log_h(u)[0].add_(sigma.log_())
 
 
 def _bonus(var: Tensor, xi: Tensor) -> Tensor:
@@ -144,17 +147,25 @@ def _polynomial(coefficients: tuple[float, ...], s: Tensor) -> Tensor:
     return value
 
 
-class _SingleLogH(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, u: Tensor) -> Tensor:
-        log_h, slope = _single_log_h(u)
-        ctx.save_for_backward(slope())
-        return log_h
+class _SingleLogEI(torch.autograd.Function):
+    """Its slopes are slope(u) / sigma in the mean, and (1 - u slope(u)) / (2 sigma^2) in the variance."""
 
     @staticmethod
-    def backward(ctx: Any, *gradient: Tensor) -> Tensor:
-        slope: Tensor = ctx.saved_tensors[0]
-        return gradient[0] * slope
+    def forward(ctx: Any, mean: Tensor, var: Tensor, best: Tensor) -> Tensor:
+        sigma, u = _standardised(Outlook(mean, var, best, best))
+        log_h, slope = _single_log_h(u)
+        by_mean = slope().div_(sigma)
+        by_var = torch.addcmul(sigma.reciprocal(), u, by_mean, value=-1).div_(sigma).mul_(0.5)
+        if var.min() < TINY:
+            by_var.masked_fill_(var < TINY, 0.0)
+        ctx.save_for_backward(by_mean, by_var)
+        return log_h.add_(sigma.log_())
+
+    @staticmethod
+    def backward(ctx: Any, *gradient: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        by_mean, by_var = ctx.saved_tensors
+        d_mean = gradient[0] * by_mean
+        return d_mean, gradient[0] * by_var, -d_mean.sum(dim=-1) if ctx.needs_input_grad[2] else None
 
 
 def _log_density(u: Tensor) -> Tensor:
