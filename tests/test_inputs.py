@@ -1,3 +1,6 @@
+import copy
+import pickle
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -47,6 +50,20 @@ def test_sparse_product_equals_the_dense_one_with_its_gradient() -> None:
     weight = torch.randn(8, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
     torch.testing.assert_close(rows @ weight, torch.from_numpy(COUNTS) @ weight)
     assert torch.autograd.gradcheck(lambda w: rows @ w, (weight,))
+
+
+def test_sparse_rows_that_were_multiplied_can_be_copied_and_picked_ones_have_the_gradient_of_dense_ones() -> None:
+    matrix = sp.random_array((9, 6), density=0.4, rng=np.random.default_rng(0), dtype=np.float32).tocsr()
+    rows = SparseRows(matrix, torch.device("cpu"))
+    weight, some = torch.randn(6, 2), torch.tensor([4, 1, 4])
+    assert torch.equal(copy.deepcopy(pickle.loads(pickle.dumps(rows))) @ weight, rows @ weight)
+    gradients = []
+    for x in (rows[some], rows.dense()[some]):
+        w = weight.clone().requires_grad_()
+        (x @ w).square().sum().backward()
+        gradients.append(w.grad)
+    torch.testing.assert_close(*gradients)
+    assert torch.equal(copy.deepcopy(rows) @ weight, rows @ weight)
 
 
 def test_an_encoder_that_takes_no_sparse_rows_gets_them_dense() -> None:

@@ -75,15 +75,16 @@ def test_scores_of_some_candidates_equal_those_of_all_step_by_step(method: str) 
     assert isinstance(policy, NetworkPolicy)
     batch = PaddedTasks.of(policy, conformance.small_tasks()).batch(torch.tensor([0, 1, 2, 0]))
     points = policy.points(batch.x, batch.pool)
-    for initial in (0, 2):
+    for initial, queries in ((0, 4), (2, 4), (0, 1)):
         draw = torch.Generator().manual_seed(0)
         start = random_candidates(batch.pool.mask, initial, draw)
-        chosen = search(policy, points, batch, start, 4, draw, episodes=3, temperature=1.0)
+        chosen = search(policy, points, batch, start, queries, draw, episodes=3, temperature=1.0)
         y = batch.y.gather(1, chosen.flatten(1)).unflatten(1, chosen.shape[1:])
-        at = torch.randint(9, (4, 3, 4, 5), generator=draw)
+        at = torch.randint(9, (4, 3, queries, 5), generator=draw)
         some = policy.scores_at(points, chosen, y, initial, at)
+        assert some.shape == at.shape
         state = policy.begin(points, 3, draw)
-        for position in range(initial + 4):
+        for position in range(initial + queries):
             if position >= initial:
                 step = policy.scores(points, state).gather(2, at[:, :, position - initial])
                 torch.testing.assert_close(some[:, :, position - initial], step, atol=1e-4, rtol=1e-4)
@@ -111,6 +112,28 @@ def test_draws_that_stand_for_all_candidates_give_the_gradient_of_the_log_probab
         error = (estimate - exact).norm() / exact.norm()
         assert error < 2 / math.sqrt(draws)
         assert error > 0
+
+
+def test_a_score_that_is_no_number_shows_in_the_gradient_though_it_was_not_drawn() -> None:
+    policy = policy_of("rl", "mi", "default")
+    batch = PaddedTasks.of(policy, conformance.small_tasks()).batch(torch.tensor([0, 1]))
+    points = policy.points(batch.x, batch.pool)
+    query = points.query.clone()
+    query[1, 3] = math.nan
+    start = random_candidates(batch.pool.mask, 1, torch.Generator())
+    for draws in (None, 8):
+        _, log_p = sample(
+            policy,
+            points._replace(query=query),
+            batch,
+            start,
+            3,
+            torch.Generator(),
+            episodes=2,
+            temperature=1.0,
+            draws=draws,
+        )
+        assert log_p.isnan().any()
 
 
 @every_policy

@@ -24,6 +24,7 @@ import dkaf.representations as representations
 import dkaf.search as searching
 from dkaf.learning.episodes import Batch
 from dkaf.learning.episodes import search as episode_search
+from dkaf.model.posterior import Beliefs
 from dkaf.model.prior import Pool
 from dkaf.policies import GaussianPolicy
 from dkaf.representations import Filed, Held, Passing
@@ -189,7 +190,7 @@ def test_random_depends_on_the_seed_alone(small_blocks: None) -> None:
 @pytest.mark.parametrize("memory", [None, 0])
 def test_sparse_and_dense_pools_give_the_same_answers(method: str, memory: int | None, small_blocks: None) -> None:
     draw = np.random.default_rng(0)
-    counts = draw.poisson(0.7, size=(N, D))
+    counts = draw.poisson(4, size=(N, D))  # no two rows alike, which would be told apart by rounding
     tasks = dkaf.TaskSet.from_arrays(sp.csr_array(counts), [np.arange(20)] * 3, list(draw.normal(size=(3, 20))))
     policy = dkaf.fit(tasks, tasks, method, **conformance.TINY, queries=3)
     rows = []
@@ -658,3 +659,37 @@ def test_a_streamed_search_takes_no_more_memory_for_a_larger_pool(suffix: str, t
         peaks.append(int(subprocess.run(arguments, check=True, stdout=subprocess.PIPE).stdout) >> 10)
     assert peaks[1] < peaks[0] + 24  # megabytes; the larger one has 22 more of features, and 35 of representations
     assert peaks[1] < 1024
+
+
+@pytest.mark.parametrize("method", ["gp", "dkaf", "metabo"])
+def test_an_interrupted_question_leaves_no_half_observation(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy, pool, y = conformance.small_policy(method), candidates(), responses()
+    search, fresh = (dkaf.Search(policy, pool, progress=False) for _ in range(2))
+    for row in (3, 7, 9):
+        search.tell(row, y[row])
+    search.ask()
+    search.tell(11, y[11])
+    whole = Beliefs.observe
+
+    def interrupted(self: Beliefs, *arguments: Any) -> torch.Tensor:
+        whole(self, *arguments)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Beliefs, "observe", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            search.ask()
+    for row in (3, 7, 9, 11):
+        fresh.tell(row, y[row])
+    assert search.ask(3) == fresh.ask(3)
+
+
+def test_more_observations_than_there_was_room_for_at_first() -> None:
+    policy, pool, y = conformance.small_policy("gp"), candidates(), responses()
+    kept, streamed = (dkaf.Search(policy, pool, progress=False, memory=memory) for memory in (None, 0))
+    for row in range(40):
+        for search in (kept, streamed):
+            search.tell(row, y[row])
+        if row % 13 == 0:
+            kept.ask(2)  # two at once: what is only expected must leave no trace
+    assert [s.row for s in kept.ask(3)] == [s.row for s in streamed.ask(3)]

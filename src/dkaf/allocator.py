@@ -41,4 +41,4 @@ def large_pages() -> Iterator[None]:
     try:
         yield
     finally:
-        del os.environ[name]
+        os.environ.pop(name, None)

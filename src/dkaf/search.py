@@ -230,7 +230,7 @@ class Search:
             choice, free = 0, torch.ones(len(z), dtype=torch.bool)
             scores = policy.scores(points, state)[0, 0, : len(free)].cpu()
             while True:
-                row, mean = int(best.rows[choice]), state.beliefs.mean[0, 0, choice]
+                row, mean = int(best.rows[choice]), state.beliefs.mean[0, 0, choice].clone()
                 answer.append(self._suggestion(row, scores[choice], mean, state.beliefs.var[0, 0, choice]))
                 known[row] = self._asked[row] = picked(z, torch.tensor([choice]))
                 if len(answer) == n:
@@ -270,12 +270,13 @@ class Search:
         if not isinstance(held, Held) or not self._fits(len(events)):
             self._kept = None
             return None
-        if self._kept is None:
+        kept, self._kept = self._kept, None  # if this is interrupted in the middle of an observation, all is done anew
+        if kept is None:
             points, _ = self._placed(held.whole, {})
-            self._kept = _Kept(points, self._policy.begin(points, 1, stream(self._seed, "search")), 0)
-        while self._kept.observed < len(self._observed):
-            self._kept = self._further(self._kept, events)
-        kept = self._kept
+            kept = _Kept(points, self._policy.begin(points, 1, stream(self._seed, "search")), 0)
+        while kept.observed < len(self._observed):
+            kept = self._further(kept, events)
+        self._kept = kept
         if kept.observed < len(events):  # what is only expected is not kept
             kept = kept._replace(state=copy.deepcopy(kept.state))
         while kept.observed < len(events):

@@ -224,14 +224,14 @@ _KERNEL_SOON = _KERNEL_ALONE | {"pretrain_updates": 300}
 _NETWORK = {
     "temperature": 1.0,
     "likelihood_weight": 0.0,
-    "learning_rate": 3e-3,
+    "learning_rate": 2e-3,
     "weight_decay": 0.01,
     "anneal": False,
-    "updates": 500,
+    "updates": 800,
     "patience": None,
     "episodes": 4,
     "candidates": 100,
-    "softmax_draws": 8,
+    "softmax_draws": 16,
     "validate_every": 25,
     "validation_starts": 4,
 }
@@ -241,7 +241,7 @@ ADJUSTMENTS: dict[tuple[str, str], dict[str, Any]] = {
     ("paper", "gp"): _KERNEL_ALONE,
     ("paper", "metabo"): _KERNEL_ALONE,
     ("default", "gp"): _KERNEL_SOON,
-    ("default", "metabo"): _KERNEL_SOON | _NETWORK | {"learning_rate": 6e-3},
+    ("default", "metabo"): _KERNEL_SOON | _NETWORK | {"learning_rate": 6e-3, "updates": 500},
     ("default", "rl"): _NETWORK,
     ("default", "ei"): {"log_ei": True, "temperature": 0.25},
 }

@@ -194,18 +194,21 @@ def _estimated(
     """
     numbers = _numbers(start, queries, generator, 1 + draws)
     drawn: list[Tensor] = []
+    totals: list[Tensor] = []
 
     def choose(t: int, scores: Tensor, blocked: Tensor) -> Tensor:
+        totals.append(scores.sum())
         drawn.append(_drawn(torch.add(blocked, scores, alpha=1 / temperature), numbers[t]))
         return drawn[-1][..., 0]
 
     with torch.inference_mode():
         chosen = _walk(policy, points, batch, start, queries, generator, choose)
-        at = torch.stack(drawn, dim=2)
+        at, unseen = torch.stack(drawn, dim=2), 0 * torch.stack(totals).sum()
     chosen, at = chosen.clone(), at.clone()  # outside, so that gradients may go through what they index
     y = batch.y.gather(1, chosen.flatten(1)).unflatten(1, chosen.shape[1:])
     scores = policy.scores_at(points, chosen, y, start.shape[2], at)
-    return chosen, (scores[..., 0] - scores[..., 1:].mean(dim=-1)) / temperature
+    # A score that is not finite may not have been drawn; the gradient shows it all the same.
+    return chosen, (scores[..., 0] - scores[..., 1:].mean(dim=-1)) / temperature * (1 + unseen.item())
 
 
 def log_probabilities(

@@ -120,7 +120,8 @@ _OVER = (1.00000103, 2.20188759, 6.5046426, 1.75760714, -0.31610585)
 _UNDER = (1.0, 2.20219673, 9.48987425, 8.62383814, 11.0610342)
 
 
-_H, _PHI = 0.0833154706, 0.1586552539  # h and Phi at -1
+_AT_ONE = sum(_OVER) / sum(_UNDER)
+_LOG_H, _SLOPE = math.log(_AT_ONE) - 0.5 - 0.5 * math.log(2 * math.pi), 1 / _AT_ONE - 1  # at -1, as they give it
 
 
 def _single_log_h(u: Tensor) -> tuple[Tensor, Callable[[], Tensor]]:
@@ -135,8 +136,8 @@ def _single_log_h(u: Tensor) -> tuple[Tensor, Callable[[], Tensor]]:
     s = 1 / x
     p = _polynomial(_OVER, s).div_(_polynomial(_UNDER, s))
     # log h(-x) is log(p s^2) and log phi(x) = -x^2 / 2 - log(2 pi) / 2
-    log_h = (h * p).mul_(s).mul_(s).log_().addcmul_(x, x, value=-0.5).sub_(0.5 * math.log(2 * math.pi) + math.log(_H))
-    return log_h, lambda: (x - p * s).div_(p).add_(Phi / h).sub_(_PHI / _H)
+    log_h = (h * p).mul_(s).mul_(s).log_().addcmul_(x, x, value=-0.5).sub_(0.5 * math.log(2 * math.pi) + _LOG_H)
+    return log_h, lambda: (x - p * s).div_(p).add_(Phi / h).sub_(_SLOPE)
 
 
 def _polynomial(coefficients: tuple[float, ...], s: Tensor) -> Tensor:

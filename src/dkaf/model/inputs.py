@@ -56,6 +56,10 @@ class SparseRows:
         products: Any = (self.matrix @ self.matrix.T).toarray()
         return torch.from_numpy(products).to(self.device)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What copies and pickles hold: PyTorch cannot copy its sparse tensors, and all of it can be made again."""
+        return {"matrix": self.matrix, "device": self.device, "part_of": self.part_of}
+
     @functools.cached_property
     def csr(self) -> Tensor:
         """As PyTorch's own, made once: making it takes a tenth of the time of a product."""

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from dkaf.errors import InputError
 
-ROOM = 16  # rows of V to begin with; where more are observed, it doubles
+ROOM = 16  # rows of V to begin with; where more are observed, it grows by at least as many
 
 
 class Trajectory(NamedTuple):
@@ -145,8 +145,15 @@ class Beliefs:
 
     def __deepcopy__(self, memo: object) -> "Beliefs":
         copied = copy.copy(self)
-        copied.mean, copied.var, copied._V = self.mean.clone(), self.var.clone(), self._V[:, : self._t].clone()
+        copied.mean, copied.var, copied._V = self.mean.clone(), self.var.clone(), self._with_room(ROOM)
         return copied
+
+    def _with_room(self, room: int) -> Float[Tensor, "b room n"]:
+        """The rows of V, copied to where more fit; what is not filled yet takes no memory."""
+        B, _, N = self._V.shape
+        V = self._V.new_empty(B, self._t + room, N)
+        V[:, : self._t] = self._V[:, : self._t]
+        return V
 
     @torch.no_grad()
     def observe(
@@ -154,9 +161,10 @@ class Beliefs:
     ) -> Float[Tensor, "s e"]:
         """The responses of the chosen candidates; gives their predictive variances before they were observed."""
         S, E, N = k_ox.shape
-        t, V = self._t, self._V
-        if t == V.shape[1]:
-            V = self._V = torch.cat((V, V.new_empty(S * E, max(t, ROOM), N)), dim=1)
+        t = self._t
+        if t == self._V.shape[1]:
+            self._V = self._with_room(max(t // 2, ROOM))
+        V = self._V
         index = chosen.unsqueeze(-1)
         before = self.var.gather(2, index)
         pivot = before.sqrt()

@@ -125,7 +125,8 @@ class DeepSetPolicy(NetworkPolicy):
         at: Int[Tensor, "s e t m"],
     ) -> Float[Tensor, "s e t m"]:
         totals = self._elements(points, chosen[..., :-1], y[..., :-1]).cumsum(dim=2)
-        totals = torch.cat((torch.zeros_like(totals[:, :, :1]), totals), dim=2)[:, :, initial:]
+        nothing = totals.new_zeros(*totals.shape[:2], 1, totals.shape[-1])
+        totals = torch.cat((nothing, totals), dim=2)[:, :, initial:]
         observed = torch.arange(initial, chosen.shape[2], device=totals.device).clamp_min(1).unsqueeze(-1)
         return self._scores(pick_candidates(points.query, at), totals / observed)
 
