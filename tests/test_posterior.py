@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import dkaf
 from dkaf.learning.episodes import Batch, search
 from dkaf.model.inputs import Inputs
-from dkaf.model.posterior import log_likelihood, trajectory
+from dkaf.model.posterior import Beliefs, log_likelihood, trajectory
 from dkaf.model.prior import Pool
 from dkaf.policies import KernelPolicy, build
 
@@ -120,6 +120,20 @@ def test_posterior_equals_gpytorch_exact_gp() -> None:
             theirs = likelihood(model(z))
         torch.testing.assert_close(ours.mean[0, 0, seen].detach(), theirs.mean, atol=1e-7, rtol=1e-7)
         torch.testing.assert_close(ours.var[0, 0, seen].detach(), theirs.variance, atol=1e-7, rtol=1e-7)
+
+
+def test_beliefs_that_outgrow_their_room_are_those_of_one_factorisation() -> None:
+    draw = torch.Generator().manual_seed(0)
+    z, y = torch.randn(60, 2, generator=draw, dtype=torch.float64), torch.randn(60, generator=draw, dtype=torch.float64)
+    K, noise = torch.exp(-0.5 * torch.cdist(z, z).square()), torch.tensor(0.1, dtype=torch.float64)
+    order = torch.randperm(60, generator=draw)[:40]
+    m, var = torch.zeros(1, 60, dtype=torch.float64), torch.full((1, 60), 1.1, dtype=torch.float64)
+    beliefs = Beliefs(m, var, noise, 1)
+    for place in order:
+        beliefs.observe(K[place].view(1, 1, 60), place.view(1, 1), y[place].view(1, 1))
+    at_once = trajectory(m, var, noise, K[order].view(1, 1, 40, 60), order.view(1, 1, 40), y[order].view(1, 1, 40), 40)
+    torch.testing.assert_close(beliefs.mean, at_once.mean[:, :, 0])
+    torch.testing.assert_close(beliefs.var, at_once.var[:, :, 0])
 
 
 @pytest.mark.parametrize("p", [0, 2])

@@ -45,7 +45,7 @@ def ucb(outlook: Outlook, nu: Float[Tensor, ""]) -> Float[Tensor, "*batch n"]:
 
 def ei(outlook: Outlook, nu: Float[Tensor, ""]) -> Float[Tensor, "*batch n"]:
     """Eq. (a_ei); nu has no part in it."""
-    sigma, u = _standardised(outlook)
+    sigma, u = _standardised(outlook.mean, outlook.var, outlook.best)
     h: Tensor = u * torch.special.ndtr(u) + _normal_density(u)
     return sigma * h
 
@@ -53,12 +53,12 @@ def ei(outlook: Outlook, nu: Float[Tensor, ""]) -> Float[Tensor, "*batch n"]:
 def log_ei(outlook: Outlook, nu: Float[Tensor, ""]) -> Float[Tensor, "*batch n"]:
     """The logarithm of Eq. (a_ei), with digits and gradients where EI itself underflows to zero."""
     if outlook.var.dtype == torch.float64:
-        sigma, u = _standardised(outlook)
+        sigma, u = _standardised(outlook.mean, outlook.var, outlook.best)
         return sigma.log() + _log_h(u)
     if torch.is_grad_enabled():
         scores: Tensor = _SingleLogEI.apply(outlook.mean, outlook.var, outlook.best)  # type: ignore[no-untyped-call]
         return scores
-    sigma, u = _standardised(outlook)
+    sigma, u = _standardised(outlook.mean, outlook.var, outlook.best)
     return _single_log_h(u)[0].add_(sigma.log_())
 
 
@@ -85,14 +85,14 @@ class _Bonus(torch.autograd.Function):
 ACQUISITIONS: dict[str, Callable[[Outlook, Tensor], Tensor]] = {"mi": mi, "ei": ei, "log_ei": log_ei, "ucb": ucb}
 
 
-def _standardised(outlook: Outlook) -> tuple[Tensor, Tensor]:
+def _standardised(mean: Tensor, var: Tensor, best: Tensor) -> tuple[Tensor, Tensor]:
     """Deviations, and how many of them each mean lies above the best response.
 
     Before any observation the best is 0: with scaled responses, the training tasks' average.
     """
-    sigma = outlook.var.clamp_min(TINY).sqrt()
-    best = outlook.best.where(outlook.best > -math.inf, 0.0)
-    return sigma, (outlook.mean - best.unsqueeze(-1)) / sigma
+    sigma = var.clamp_min(TINY).sqrt()
+    best = best.where(best > -math.inf, 0.0)
+    return sigma, (mean - best.unsqueeze(-1)) / sigma
 
 
 def _normal_density(u: Tensor) -> Tensor:
@@ -153,7 +153,7 @@ class _SingleLogEI(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, mean: Tensor, var: Tensor, best: Tensor) -> Tensor:
-        sigma, u = _standardised(Outlook(mean, var, best, best))
+        sigma, u = _standardised(mean, var, best)
         log_h, slope = _single_log_h(u)
         by_mean = slope().div_(sigma)
         by_var = torch.addcmul(sigma.reciprocal(), u, by_mean, value=-1).div_(sigma).mul_(0.5)

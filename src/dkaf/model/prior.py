@@ -39,7 +39,7 @@ class LinearProducts:
         return torch.baddbmm(K, pick_rows(self.phi, self.rows.gather(1, chosen)), self.pooled.mT)
 
     def at(self, chosen: Int[Tensor, "s m"]) -> "LinearProducts":
-        return LinearProducts(self.phi, self.rows.gather(1, chosen), _at(self.pooled, chosen))
+        return LinearProducts(self.phi, self.rows.gather(1, chosen), pick_candidates(self.pooled, chosen))
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,11 +103,7 @@ class EncodedProducts:
 
     def at(self, chosen: Int[Tensor, "s m"]) -> "EncodedProducts":
         rows, half = self.rows.gather(1, chosen), self.half.gather(1, chosen)
-        return EncodedProducts(self.z, rows, _at(self.pooled, chosen), half, self.cap)
-
-
-def _at(values: Float[Tensor, "s n d"], chosen: Int[Tensor, "s m"]) -> Float[Tensor, "s m d"]:
-    return values.gather(1, chosen.unsqueeze(-1).expand(-1, -1, values.shape[-1]))
+        return EncodedProducts(self.z, rows, pick_candidates(self.pooled, chosen), half, self.cap)
 
 
 def _log_rbf(left: Tensor, half_left: Tensor, right: Tensor, half_right: Tensor, cap: float) -> Tensor:
@@ -255,7 +251,11 @@ def pick_rows(values: Float[Tensor, "r d"], rows: Int[Tensor, "*s"]) -> Float[Te
     if torch.is_grad_enabled():
         picked: Tensor = _PickRows.apply(values, rows)  # type: ignore[no-untyped-call]
         return picked
-    return values.index_select(0, rows.flatten()).view(*rows.shape, values.shape[1])
+    return _picked(values, rows)
+
+
+def _picked(values: Tensor, rows: Tensor) -> Tensor:
+    return values.index_select(0, rows.flatten()).view(*rows.shape, *values.shape[1:])
 
 
 def pick_candidates(values: Float[Tensor, "s n d"], chosen: Int[Tensor, "s ..."]) -> Float[Tensor, "s ... d"]:
@@ -272,7 +272,7 @@ class _PickRows(torch.autograd.Function):
     def forward(ctx: Any, values: Tensor, rows: Tensor) -> Tensor:
         ctx.save_for_backward(rows)
         ctx.n_rows = len(values)
-        return values.index_select(0, rows.flatten()).view(*rows.shape, values.shape[1])
+        return _picked(values, rows)
 
     @staticmethod
     def backward(ctx: Any, *gradient: Tensor) -> tuple[Tensor, None]:
@@ -291,9 +291,8 @@ class _Scaled(torch.autograd.Function):
         root = torch.exp(-0.5 * log_length)
         z = (z - z.mean(dim=0)).mul_(root)  # distances do not change, and differences of squares keep their digits
         half = torch.linalg.vecdot(z, z).neg_().add_(log_amplitude).mul_(0.5)
-        flat = rows.flatten()
-        ctx.save_for_backward(z, root, flat)
-        return z, z.index_select(0, flat).view(*rows.shape, z.shape[1]), half.index_select(0, flat).view(rows.shape)
+        ctx.save_for_backward(z, root, rows.flatten())
+        return z, _picked(z, rows), _picked(half, rows)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:

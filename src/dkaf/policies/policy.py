@@ -147,7 +147,10 @@ class Policy(nn.Module, ABC):
 
 
 class NetworkPolicy(Policy):
-    """A policy whose scores a network computes for each candidate by itself: some may be had without the others."""
+    """A policy whose scores a network computes for each candidate by itself: some may be had without the others.
+
+    Its networks have no dropout: an episode is sampled and scored in two passes, which must be of one network.
+    """
 
     @abstractmethod
     def scores_at(
