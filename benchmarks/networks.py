@@ -53,7 +53,7 @@ def case(method: str, size: Size = PAPER) -> Case:
 def _theirs(policy: Policy, deck: PaddedTasks, split: bool) -> Work:
     policy, draw, x = copy.deepcopy(policy).train(), stream(0, "updates"), dense_rows(deck, policy)
     settings = policy.settings
-    optimiser = optimiser_of(policy.trained_by_gradient(), settings.learning_rate, settings.weight_decay)
+    optimiser = optimiser_of(policy.learning_rates(), settings.weight_decay)
 
     def update() -> None:
         rows, y, start = _drawn(policy, deck, draw)

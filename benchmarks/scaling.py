@@ -132,7 +132,7 @@ def _dense_tasks(*, rows: int, tasks: int, pool: int) -> TaskSet:
 
 def _updates(policy: KernelPolicy, tasks: TaskSet, count: int) -> Work:
     settings, draw, deck = policy.settings, stream(0, "updates"), PaddedTasks.of(policy, tasks)
-    optimiser = optimiser_of(policy.trained_by_gradient(), settings.learning_rate, settings.weight_decay)
+    optimiser = optimiser_of(policy.learning_rates(), settings.weight_decay)
 
     def updates() -> None:
         policy.train()

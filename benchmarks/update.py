@@ -62,7 +62,7 @@ def our_update(policy: Policy, deck: PaddedTasks) -> Work:
     """One update by policy gradient of a copy of the policy, whatever its method."""
     policy, draw = copy.deepcopy(policy).train(), stream(0, "updates")
     settings = policy.settings
-    optimiser = optimiser_of(policy.trained_by_gradient(), settings.learning_rate, settings.weight_decay)
+    optimiser = optimiser_of(policy.learning_rates(), settings.weight_decay)
 
     def update() -> None:
         numbers = torch.randint(len(deck), (settings.batch,), generator=draw)

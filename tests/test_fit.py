@@ -218,7 +218,7 @@ def test_pretraining_stops_by_patience_and_keeps_the_best_likelihood() -> None:
 
 def test_weights_decay_and_scalars_do_not() -> None:
     matrix, scalar = torch.nn.Parameter(torch.ones(2, 2)), torch.nn.Parameter(torch.ones(()))
-    optimiser = optimiser_of([matrix, scalar], learning_rate=0.1, weight_decay=0.5)
+    optimiser = optimiser_of({matrix: 0.1, scalar: 0.1}, weight_decay=0.5)
     descend(optimiser, 0.0 * (matrix.sum() + scalar), None)
     assert matrix.tolist() == [[pytest.approx(0.95)] * 2] * 2
     assert scalar.item() == 1.0

@@ -101,6 +101,8 @@ class Settings:
     temperature: float = _setting(1.0, "the softmax divides scores by this", above=0)
     log_ei: bool = _setting(False, "whether EI's score is log EI (the same choices, another softmax)")
     learning_rate: float = _setting(1e-3, "Adam's learning rate for the policy gradient", above=0)
+    encoder_rate: float = _setting(1.0, "what the encoder's learning rate is multiplied by there", at_least=0)
+    nu_rate: float = _setting(1.0, "what nu's learning rate is multiplied by there", at_least=0)
     likelihood_weight: float = _setting(
         0.0, "weight of the likelihood term kept beside the policy gradient", at_least=0
     )
@@ -189,24 +191,28 @@ RECIPES: dict[str, Settings] = {
     "paper": Settings(),
     # The best we know; docs/research/recipe.md has what was measured.
     "default": Settings(
-        dropout=0.05,
-        linear_features=16,
+        width=64,
+        dropout=0.01,
+        linear_features=32,
         learned_mean=True,
         standardise_responses=True,
         nu=3.0,
         learned_nu=True,
         pretrain_updates=2500,
-        pretrain_tasks=8,
-        pretrain_points=96,
-        pretrain_learning_rate=6e-3,
+        pretrain_tasks=24,
+        pretrain_points=32,
+        pretrain_learning_rate=3e-3,
         pretrain_patience=400,
         pretrain_anneal=True,
         updates=400,
+        batch=8,
         episodes=8,
         candidates=200,
         baseline="leave-one-out",
         temperature=0.1,
-        learning_rate=6e-4,
+        learning_rate=1e-3,
+        encoder_rate=0.05,
+        nu_rate=10.0,
         likelihood_weight=1.0,
         likelihood_points=64,
         weight_decay=0.1,
@@ -219,9 +225,11 @@ RECIPES: dict[str, Settings] = {
 
 # Three kernel parameters take larger steps than a network's weights.
 _KERNEL_ALONE = {"pretrain_learning_rate": 0.05}
-_KERNEL_SOON = _KERNEL_ALONE | {"pretrain_updates": 300}
+_KERNEL_SOON = _KERNEL_ALONE | {"pretrain_updates": 300, "pretrain_tasks": 8, "pretrain_points": 96}
 # A network's scores have a scale of their own to learn, and take longer to; scoring all candidates costs it more.
 _NETWORK = {
+    "width": 32,
+    "batch": 16,
     "temperature": 1.0,
     "likelihood_weight": 0.0,
     "learning_rate": 2e-3,

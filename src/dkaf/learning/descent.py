@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -35,21 +35,25 @@ class BestWeights:
         self.module.eval()
 
 
-def optimiser_of(parameters: Iterable[nn.Parameter], learning_rate: float, weight_decay: float) -> torch.optim.AdamW:
-    """AdamW. Weights decay; biases and the kernel's scalars, for which zero is no natural place, do not."""
-    everything = list(parameters)
-    groups = [
-        {"params": [p for p in everything if p.ndim > 1], "weight_decay": weight_decay},
-        {"params": [p for p in everything if p.ndim <= 1], "weight_decay": 0.0},
-    ]
+def optimiser_of(rates: Mapping[nn.Parameter, float], weight_decay: float) -> torch.optim.AdamW:
+    """AdamW, each parameter at its own rate.
+
+    Weights decay; biases and the kernel's scalars, for which zero is no natural place, do not.
+    """
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for parameter, rate in rates.items():
+        groups.setdefault((rate, weight_decay if parameter.ndim > 1 else 0.0), []).append(parameter)
     # Fused: with networks this small, one operation a parameter would cost four times as much.
-    return torch.optim.AdamW(groups, lr=learning_rate, fused=True)
+    return torch.optim.AdamW(
+        [{"params": p, "lr": rate, "initial_lr": rate, "weight_decay": decay} for (rate, decay), p in groups.items()],
+        fused=True,
+    )
 
 
-def anneal(optimiser: torch.optim.Optimizer, learning_rate: float, done: float) -> None:
-    """The learning rate when this share of the updates is done: all of it at first, nothing in the end."""
+def anneal(optimiser: torch.optim.Optimizer, done: float) -> None:
+    """The learning rates when this share of the updates is done: all of it at first, nothing in the end."""
     for group in optimiser.param_groups:
-        group["lr"] = learning_rate * 0.5 * (1 + math.cos(math.pi * done))
+        group["lr"] = group["initial_lr"] * 0.5 * (1 + math.cos(math.pi * done))
 
 
 def descend(optimiser: torch.optim.Optimizer, loss: Tensor, clip: float | None) -> None:

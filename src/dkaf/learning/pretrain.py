@@ -23,14 +23,14 @@ def pretrain(
 ) -> None:
     """Maximise the marginal likelihood; keep the weights that were best on validation tasks, also if interrupted."""
     settings, prior = policy.settings, policy.prior
-    optimiser = optimiser_of(prior.parameters(), settings.pretrain_learning_rate, settings.weight_decay)
+    optimiser = optimiser_of(dict.fromkeys(prior.parameters(), settings.pretrain_learning_rate), settings.weight_decay)
     draw = stream(seed, "pretrain")
     best = BestWeights(prior, settings.pretrain_patience)
     try:
         for update in range(1, settings.pretrain_updates + 1):
             prior.train()
             if settings.pretrain_anneal:
-                anneal(optimiser, settings.pretrain_learning_rate, (update - 1) / settings.pretrain_updates)
+                anneal(optimiser, (update - 1) / settings.pretrain_updates)
             tasks = torch.randint(len(train), (settings.pretrain_tasks,), generator=draw)
             loss = -likelihood(prior, train, tasks, settings.pretrain_points, draw).mean()
             descend(optimiser, loss, settings.clip)

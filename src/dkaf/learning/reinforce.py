@@ -92,7 +92,7 @@ def reinforce(
     `report` gets every update's number and, after a validation, its gap in units of y; update 0 is before the first.
     """
     settings = policy.settings
-    optimiser = optimiser_of(policy.trained_by_gradient(), settings.learning_rate, settings.weight_decay)
+    optimiser = optimiser_of(policy.learning_rates(), settings.weight_decay)
     draw = stream(seed, "policy gradient")
     best = BestWeights(policy, settings.patience)
     try:
@@ -100,7 +100,7 @@ def reinforce(
             if update > 0:
                 policy.train()
                 if settings.anneal:
-                    anneal(optimiser, settings.learning_rate, (update - 1) / settings.updates)
+                    anneal(optimiser, (update - 1) / settings.updates)
                 tasks = torch.randint(len(train), (settings.batch,), generator=draw)
                 descend(optimiser, policy_gradient_loss(policy, train, tasks, draw), settings.clip)
             gap = None

@@ -81,6 +81,17 @@ class KernelPolicy(GaussianPolicy):
     def trained_by_gradient(self) -> list[nn.Parameter]:
         return [p for p in self.parameters() if p.requires_grad] if self.method == "dkaf" else []
 
+    def learning_rates(self) -> dict[nn.Parameter, float]:
+        """Likelihood has taught the encoder the training tasks by heart: it takes smaller steps, nu larger ones."""
+        rates = super().learning_rates()
+        encoder = set() if self.prior.encoder is None else set(self.prior.encoder.parameters())
+        for parameter in rates:
+            if parameter in encoder:
+                rates[parameter] *= self.settings.encoder_rate
+            elif parameter is self.log_nu:
+                rates[parameter] *= self.settings.nu_rate
+        return rates
+
     def describe(self) -> dict[str, Any]:
         return super().describe() | {"encoder": self.custom_encoder}
 

@@ -126,6 +126,10 @@ class Policy(nn.Module, ABC):
         """What the policy gradient trains; nothing for policies that are not trained by it."""
         return []
 
+    def learning_rates(self) -> dict[nn.Parameter, float]:
+        """How large the policy gradient's steps are in each of them."""
+        return dict.fromkeys(self.trained_by_gradient(), self.settings.learning_rate)
+
     def extra_repr(self) -> str:
         return f"method={self.method}, acquisition={self.acquisition}, n_features={self.n_features}"
 
