@@ -39,7 +39,7 @@ def case(method: str, size: Size = PAPER) -> Case:
 
 def _ours(policy: KernelPolicy, deck: PaddedTasks) -> Work:
     settings, prior, draw = policy.settings, copy.deepcopy(policy.prior).train(), stream(0, "updates")
-    optimiser = optimiser_of(prior.parameters(), settings.pretrain_learning_rate, settings.weight_decay)
+    optimiser = optimiser_of(dict.fromkeys(prior.parameters(), settings.pretrain_learning_rate), settings.weight_decay)
 
     def update() -> None:
         numbers = torch.randint(len(deck), (settings.pretrain_tasks,), generator=draw)
@@ -53,7 +53,7 @@ def _theirs(policy: KernelPolicy, deck: PaddedTasks) -> Work:
     x, model = dense_rows(deck, policy), exact_gp(prior, policy.dtype)
     evidence = _evidence(model)
     trained = [*networks(prior), *(p for p in model.parameters() if p.requires_grad)]
-    optimiser = optimiser_of(trained, settings.pretrain_learning_rate, settings.weight_decay)
+    optimiser = optimiser_of(dict.fromkeys(trained, settings.pretrain_learning_rate), settings.weight_decay)
 
     def update() -> None:
         rows, y = _drawn(policy, deck, draw)

@@ -74,7 +74,7 @@ def our_update(policy: Policy, deck: PaddedTasks) -> Work:
 def _theirs(policy: KernelPolicy, deck: PaddedTasks, peer: Callable[[KernelPolicy], Model]) -> Work:
     policy, draw, x = copy.deepcopy(policy).train(), stream(0, "updates"), dense_rows(deck, policy)
     settings, model = policy.settings, peer(policy)
-    optimiser = optimiser_of(model.parameters, settings.learning_rate, settings.weight_decay)
+    optimiser = optimiser_of(dict.fromkeys(model.parameters, settings.learning_rate), settings.weight_decay)
 
     def update() -> None:
         rows, y = _drawn(policy, deck, draw)
