@@ -145,7 +145,8 @@ def _updates(policy: KernelPolicy, tasks: TaskSet, count: int) -> Work:
 
 def _likelihood(policy: KernelPolicy, tasks: TaskSet) -> Work:
     settings, draw, deck = policy.settings, stream(0, "updates"), PaddedTasks.of(policy, tasks)
-    optimiser = optimiser_of(dict.fromkeys(policy.prior.parameters(), settings.pretrain_learning_rate), settings.weight_decay)
+    rates = dict.fromkeys(policy.prior.parameters(), settings.pretrain_learning_rate)
+    optimiser = optimiser_of(rates, settings.weight_decay)
 
     def update() -> None:
         numbers = torch.randint(len(deck), (settings.pretrain_tasks,), generator=draw)

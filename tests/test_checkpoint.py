@@ -111,7 +111,7 @@ def test_another_policy_makes_other_choices(trained, tiny_tasks):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_equal_policies_are_equal_files(trained, tiny_tasks, tmp_path, method):
-    again = dkaf.fit(*tiny_tasks.split(6, 2), method, seed=1, **TINY)
+    again = dkaf.fit(*tiny_tasks.split(6, 2), method, "mi", seed=1, **TINY)
     trained(method).save(tmp_path / "one")
     again.save(tmp_path / "two")
     dkaf.load(tmp_path / "one").save(tmp_path / "three")
@@ -131,7 +131,7 @@ def test_loading_leaves_the_global_random_numbers_alone(saved):
 
 @pytest.mark.parametrize("encoder", [Rotation, Tied])
 def test_a_policy_with_the_callers_encoder_comes_back_with_that_encoder(tiny_tasks, tmp_path, encoder):
-    policy = dkaf.fit(*tiny_tasks.split(6, 2), encoder=encoder(), **TINY)
+    policy = dkaf.fit(*tiny_tasks.split(6, 2), "dkaf", "mi", encoder=encoder(), **TINY)
     path = tmp_path / "policy.safetensors"
     policy.save(path)
     assert choices(dkaf.load(path, encoder=encoder()), tiny_tasks) == choices(policy, tiny_tasks)

@@ -94,10 +94,10 @@ def test_the_best_validated_policy_is_kept() -> None:
 def test_patience_stops_training_and_none_turns_it_off() -> None:
     tasks = conformance.small_tasks(sizes=(20, 20, 20))
     frozen = conformance.TINY | {"updates": 9, "learning_rate": 1e-12, "queries": 3}
-    stopped = dkaf.fit(tasks, tasks, **frozen, patience=4).training_log
+    stopped = dkaf.fit(tasks, tasks, "dkaf", "mi", **frozen, patience=4).training_log
     assert (stopped.updates, stopped.best_update) == (4, 0)
-    assert "no better validation gap for 4 updates" in stopped.in_words()
-    assert dkaf.fit(tasks, tasks, **frozen, patience=None).training_log.updates == 9
+    assert "stopped after 4 updates, 4 of them without a better validation gap" in stopped.in_words()
+    assert dkaf.fit(tasks, tasks, "dkaf", "mi", **frozen, patience=None).training_log.updates == 9
 
 
 def test_no_pretraining_and_no_validation_do_what_they_say() -> None:
@@ -109,7 +109,7 @@ def test_no_pretraining_and_no_validation_do_what_they_say() -> None:
 def test_progress_is_told_after_every_update() -> None:
     tasks = conformance.small_tasks(sizes=(20, 20, 20))
     told: list[dkaf.Progress] = []
-    dkaf.fit(tasks, tasks, **conformance.TINY, queries=3, progress=told.append)
+    dkaf.fit(tasks, tasks, "dkaf", "mi", **conformance.TINY, queries=3, progress=told.append)
     assert [(p.stage, p.update, p.updates) for p in told] == [
         *[("likelihood", update, 3) for update in (1, 2, 3)],
         *[("policy gradient", update, 2) for update in (0, 1, 2)],
@@ -125,7 +125,7 @@ def test_an_interrupt_carries_the_best_policy_so_far(stage: str) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(dkaf.Interrupted) as caught:
-        dkaf.fit(tasks, tasks, **conformance.TINY, queries=3, progress=interrupt)
+        dkaf.fit(tasks, tasks, "dkaf", "mi", **conformance.TINY, queries=3, progress=interrupt)
     policy = caught.value.policy
     assert policy.training_log.stopped == "interrupted"
     conformance.check_search(policy, tasks, queries=3, initial=1, starts=1)
@@ -311,7 +311,7 @@ class Remembering(torch.nn.Module):
 def test_an_encoder_may_keep_what_it_computed_in_a_validation(tiny_tasks: dkaf.TaskSet) -> None:
     train, validation = tiny_tasks.split(4, 6)
     settings = conformance.TINY | {"pretrain_updates": 0, "validate_every": 1}
-    policy = dkaf.fit(train, validation, encoder=Remembering(), queries=3, candidates=5, **settings)
+    policy = dkaf.fit(train, validation, "dkaf", "mi", encoder=Remembering(), queries=3, candidates=5, **settings)
     assert policy.training_log.updates == 2
 
 

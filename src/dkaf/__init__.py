@@ -6,26 +6,29 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from dkaf.errors import InputError, Interrupted
+    from dkaf.errors import FallbackWarning, InputError, Interrupted
     from dkaf.evaluation import Result, evaluate
-    from dkaf.learning.fit import Progress, fit
+    from dkaf.learning.fit import fit
+    from dkaf.learning.progress import Progress
     from dkaf.policies import Policy, load
     from dkaf.search import Observation, Search, Suggestion
     from dkaf.settings import Settings, recipe
     from dkaf.sources.builtin import digits_tasks
     from dkaf.sources.corpora import load_corpus
     from dkaf.sources.corpus import Corpus
+    from dkaf.sources.molecules import morgan_fingerprints
     from dkaf.sources.similarity import similarity_tasks
     from dkaf.tasks import TaskSet
 
 # Where each public name lives. Imported at first use, so that the command line answers before PyTorch is there.
 _HOMES = {
     "Corpus": "dkaf.sources.corpus",
+    "FallbackWarning": "dkaf.errors",
     "InputError": "dkaf.errors",
     "Interrupted": "dkaf.errors",
     "Observation": "dkaf.search",
     "Policy": "dkaf.policies",
-    "Progress": "dkaf.learning.fit",
+    "Progress": "dkaf.learning.progress",
     "Result": "dkaf.evaluation",
     "Search": "dkaf.search",
     "Settings": "dkaf.settings",
@@ -36,12 +39,14 @@ _HOMES = {
     "fit": "dkaf.learning.fit",
     "load": "dkaf.policies",
     "load_corpus": "dkaf.sources.corpora",
+    "morgan_fingerprints": "dkaf.sources.molecules",
     "recipe": "dkaf.settings",
     "similarity_tasks": "dkaf.sources.similarity",
 }
 
 __all__ = [
     "Corpus",
+    "FallbackWarning",
     "InputError",
     "Interrupted",
     "Observation",
@@ -57,6 +62,7 @@ __all__ = [
     "fit",
     "load",
     "load_corpus",
+    "morgan_fingerprints",
     "recipe",
     "similarity_tasks",
 ]

@@ -27,6 +27,10 @@ class Interrupted(KeyboardInterrupt):
         self.policy = policy
 
 
+class FallbackWarning(UserWarning):
+    """Training did not do on the validation tasks what it is for; the message says what is returned instead."""
+
+
 def whole_number(what: str, value: Any) -> int:
     """The value as an int; NumPy's integers count, 3.0 does not."""
     try:

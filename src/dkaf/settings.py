@@ -18,6 +18,10 @@ InputKind = Literal["auto", "counts", "standardise", "raw"]
 
 METHODS: tuple[Method, ...] = get_args(Method)
 ACQUISITIONS: tuple[Acquisition, ...] = get_args(Acquisition)
+KERNEL_METHODS: tuple[Method, ...] = ("dkaf", "dkl", "gp")
+"""Those that have an acquisition function."""
+AUTO = "auto"
+"""In place of an acquisition: the one with the smallest validation gap."""
 # What the experiments search with: beside the paper's methods, what a user would pick without past tasks, and one that
 # nobody competes with.
 SEARCHERS = (*METHODS, "botorch", "informed")
@@ -266,7 +270,7 @@ def recipe(name: str, method: str = "dkaf", acquisition: str = "mi", **overrides
     check_choice("method", method, METHODS)
     check_choice("acquisition", acquisition, ACQUISITIONS)
     adjusted = ADJUSTMENTS.get((name, method), {})
-    if method in ("dkaf", "dkl", "gp"):
+    if method in KERNEL_METHODS:
         adjusted = ADJUSTMENTS.get((name, acquisition), {}) | adjusted
     return RECIPES[name].override(**(adjusted | overrides))
 

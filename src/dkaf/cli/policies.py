@@ -3,14 +3,15 @@
 import argparse
 import dataclasses
 import os
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dkaf
 from dkaf.allocator import keep_freed_memory
 from dkaf.cli.output import print_json
-from dkaf.errors import InputError, Interrupted
-from dkaf.settings import ACQUISITIONS, METHODS, RECIPES, Settings
+from dkaf.errors import FallbackWarning, InputError, Interrupted
+from dkaf.settings import ACQUISITIONS, AUTO, METHODS, RECIPES, Settings
 
 if TYPE_CHECKING:
     from dkaf.policies import Policy
@@ -33,9 +34,9 @@ def _add_train(commands: Any) -> None:
     parser.add_argument("--method", choices=METHODS, default="dkaf", help="how to search (%(default)s)")
     parser.add_argument(
         "--acquisition",
-        choices=ACQUISITIONS,
-        default="mi",
-        help="acquisition function of dkaf, dkl and gp (%(default)s)",
+        choices=(AUTO, *ACQUISITIONS),
+        default=AUTO,
+        help="acquisition function of dkaf, dkl and gp; auto: the best on the validation tasks (%(default)s)",
     )
     parser.add_argument(
         "--recipe", choices=tuple(RECIPES), default="default", help="the settings to start from (%(default)s)"
@@ -84,14 +85,17 @@ def _train(options: argparse.Namespace) -> None:
         for name, value in vars(options).items()
         if name.startswith("set_") and value is not None
     }
-    dkaf.recipe(options.recipe, options.method, options.acquisition, **overrides)  # refuse before any work
+    for acquisition in ACQUISITIONS if options.acquisition == AUTO else (options.acquisition,):
+        dkaf.recipe(options.recipe, options.method, acquisition, **overrides)  # refuse before any work
     check_writable(Path(options.output))
     for read in (options.tasks, options.validation):
         if read is not None and os.path.realpath(options.output) == os.path.realpath(read):
             raise InputError(f"the policy goes to a file of its own, {options.output} holds the tasks; name another")
     train, validation = _training_tasks(options)
     _use(options)
-    with Bars() as bars:
+    with Bars() as bars, warnings.catch_warnings():
+        warnings.simplefilter("always", FallbackWarning)
+        warnings.showwarning = lambda message, *_: bars.say(f"warning: {message}")
         bars.say(f"training on {train!r}")
 
         def show(progress: "dkaf.Progress") -> None:

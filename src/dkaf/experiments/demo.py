@@ -3,6 +3,7 @@
 import os
 import queue
 import signal
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -14,10 +15,11 @@ from typing import Any
 import torch
 
 from dkaf.allocator import keep_freed_memory
-from dkaf.errors import InputError
+from dkaf.errors import FallbackWarning, InputError
 from dkaf.evaluation import Result, evaluate, standard_error
 from dkaf.experiments.names import NAMES
-from dkaf.learning.fit import Progress, fit
+from dkaf.learning.fit import fit
+from dkaf.learning.progress import Progress
 from dkaf.policies import Training, load
 from dkaf.settings import METHODS
 from dkaf.sources.builtin import digits_tasks
@@ -151,7 +153,9 @@ def _run_method(method: str, out: Path, seed: int, settings: dict[str, Any]) -> 
             _news.put((method, progress))
 
     train, validation, test = (TaskSet.load(out / f"{name}.npz") for name in ("train", "validation", "test"))
-    policy = fit(train, validation, method, ACQUISITION, seed=seed, progress=tell, **settings)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FallbackWarning)  # the report says it
+        policy = fit(train, validation, method, ACQUISITION, seed=seed, progress=tell, **settings)
     policy.save(out / f"{method}.safetensors")
     result = evaluate(load(out / f"{method}.safetensors"), test, starts=STARTS, seed=seed)
     return MethodRow(method, result, policy.training_log)

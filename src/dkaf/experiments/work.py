@@ -10,6 +10,7 @@ import platform
 import tempfile
 import time
 import traceback
+import warnings
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -19,6 +20,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 import dkaf
+from dkaf.errors import FallbackWarning
 from dkaf.evaluation import Result, evaluate
 from dkaf.experiments.grid import KERNEL_OF, Grid, Job
 from dkaf.experiments.peers import botorch_search, informed_search
@@ -139,7 +141,9 @@ def _fitted(
     pretrained: Policy | None = None,
 ) -> Policy:
     seed, settings = grid.seed_of(cell.run), grid.settings_of(cell.recipe, method, acquisition)
-    return fit(train, validation, method, acquisition, settings, seed, pretrained=pretrained)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FallbackWarning)  # the row's log says it
+        return fit(train, validation, method, acquisition, settings, seed, pretrained=pretrained)
 
 
 def _row(cell: Cell, seed: int, result: Result, log: Training, search: float, extra: tuple[str, ...]) -> Row:

@@ -3,41 +3,31 @@
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
 from dkaf.errors import InputError, Interrupted
+from dkaf.learning.choose import WITHOUT_VALIDATION, Report, choose, gap_on, large_enough, warn_of_fallback
 from dkaf.learning.episodes import PaddedTasks, check_budget
 from dkaf.learning.pretrain import pretrain
+from dkaf.learning.progress import Progress
 from dkaf.learning.reinforce import choose_nu, reinforce
 from dkaf.model.inputs import Inputs
 from dkaf.policies import GaussianPolicy, KernelPolicy, Policy, Training, build, checked_device
 from dkaf.seeding import global_stream, stream
-from dkaf.settings import ACQUISITIONS, METHODS, Settings, check_choice
+from dkaf.settings import ACQUISITIONS, AUTO, KERNEL_METHODS, METHODS, Settings, check_choice
 from dkaf.settings import recipe as settings_of
 from dkaf.tasks import TaskSet
-
-
-class Progress(NamedTuple):
-    """How far a training is: what `fit(progress=...)` is called with after every update."""
-
-    stage: str
-    """`likelihood` or `policy gradient`."""
-    update: int
-    updates: int
-    """The updates this stage does at most."""
-    validation_gap: float | None
-    """The newest cumulative gap on the validation tasks, in units of y."""
 
 
 def fit(
     train: TaskSet,
     validation: TaskSet | None = None,
     method: str = "dkaf",
-    acquisition: str = "mi",
+    acquisition: str = AUTO,
     recipe: str | Settings = "default",
     seed: int = 0,
     *,
@@ -50,29 +40,66 @@ def fit(
     """Learn from finished searches how to make the next one.
 
     `validation` tasks say when to stop; without them every update is done. `method` is dkaf, dkl, gp, rl, metabo or
-    random, `acquisition` mi, ei or ucb (for the first three), `recipe` default, paper or settings of your own, any
-    field of which a keyword overrides. `encoder` is a module of yours, rows x D to rows x d; it is copied, not changed.
-    `pretrained` is a policy with the same kernel, such as DKL's for dkaf or GP's for metabo: training by likelihood
-    is not done again, and what follows is the same as if it had been.
+    random, `acquisition` mi, ei or ucb (for the first three), or auto: all of them are trained and the one with the
+    smallest gap on the validation tasks is returned (ucb if there are none). With method dkaf, auto returns a Gaussian
+    process on the features or a random search where that is better on those tasks, and says so by a `FallbackWarning`.
+    `recipe` is default, paper or settings of your own, any field of which a keyword overrides. `encoder` is a module
+    of yours, rows x D to rows x d; it is copied, not changed. `pretrained` is a policy with the same kernel, such as
+    DKL's for dkaf or GP's for metabo: training by likelihood is not done again, and what follows is the same as if it
+    had been.
     Ctrl-C raises `Interrupted`, which carries the best policy so far.
 
     >>> import dkaf
     >>> train, validation, test = dkaf.digits_tasks(n_tasks=12, pool_size=30).split(8, 2, 2)
-    >>> policy = dkaf.fit(train, validation, seed=1, pretrain_updates=20, updates=2)
+    >>> policy = dkaf.fit(train, validation, acquisition="ei", seed=1, pretrain_updates=20, updates=2)
     >>> policy.training_log.updates
     2
     """
-    if isinstance(recipe, Settings):
-        check_choice("method", method, METHODS)
-        check_choice("acquisition", acquisition, ACQUISITIONS)
-        settings = recipe.override(**overrides)
+    if validation is not None and len(validation) == 0:
+        validation = None
+
+    def train_one(one: str, acquisition: str, pretrained: Policy | None, progress: Report) -> Policy:
+        own = encoder if one in (method, "dkl") else None  # what else is compared has no encoder
+        return _fit(train, validation, one, acquisition, recipe, seed, own, pretrained, device, progress, overrides)
+
+    if acquisition == AUTO and method not in KERNEL_METHODS:
+        acquisition = "mi"  # it has none
+    elif acquisition == AUTO and validation is None:
+        acquisition = WITHOUT_VALIDATION
+    if acquisition != AUTO or validation is None:
+        policy = train_one(method, acquisition, pretrained, progress)
     else:
-        settings = settings_of(recipe, method, acquisition, **overrides)
+        if method == "dkaf":  # before any work
+            settings = _settings(method, WITHOUT_VALIDATION, recipe, overrides)
+            for tasks in (train, validation):
+                check_budget(tasks, settings.queries, settings.initial)
+        policy = choose(train_one, validation, method, pretrained, progress, seed)
+    if validation is not None and method == "dkaf":
+        by_chance = (
+            None if policy.training_log.tried else gap_on(train_one("random", "mi", None, None), validation, seed)
+        )
+        warn_of_fallback(policy, by_chance)
+    return policy
+
+
+def _fit(
+    train: TaskSet,
+    validation: TaskSet | None,
+    method: str,
+    acquisition: str,
+    recipe: str | Settings,
+    seed: int,
+    encoder: nn.Module | None,
+    pretrained: Policy | None,
+    device: str | torch.device,
+    progress: Report,
+    overrides: dict[str, Any],
+) -> Policy:
+    """`fit`, with one acquisition."""
+    settings = _settings(method, acquisition, recipe, overrides)
     device = checked_device(device)
     if len(train) == 0:
         raise InputError("training needs at least one task, none came; pass finished searches")
-    if validation is not None and len(validation) == 0:
-        validation = None
     with torch.enable_grad():
         with global_stream(seed, "weights and dropout"):
             policy = _untrained(train, method, acquisition, settings, seed, encoder).to(device)
@@ -89,9 +116,9 @@ def fit(
                 with global_stream(seed, "likelihood dropout"):
                     pretrain(policy, *padded, seed, log.likelihood)
             if isinstance(policy, KernelPolicy) and settings.learned_nu and validation is not None:
-                large = np.flatnonzero(validation.sizes >= settings.initial + settings.queries)
+                large = large_enough(validation, settings)
                 if len(large):
-                    choose_nu(policy, PaddedTasks.of(policy, validation.subset(large.tolist())), seed)
+                    choose_nu(policy, PaddedTasks.of(policy, large), seed)
             log.next_stage("likelihood")
             if policy.trained_by_gradient() and settings.updates:
                 with global_stream(seed, "policy gradient dropout"):
@@ -102,6 +129,14 @@ def fit(
             raise Interrupted(policy.eval()) from None
     policy.training_log = log.training()
     return policy.eval()
+
+
+def _settings(method: str, acquisition: str, recipe: str | Settings, overrides: dict[str, Any]) -> Settings:
+    if isinstance(recipe, Settings):
+        check_choice("method", method, METHODS)
+        check_choice("acquisition", acquisition, ACQUISITIONS)
+        return recipe.override(**overrides)
+    return settings_of(recipe, method, acquisition, **overrides)
 
 
 def _untrained(
@@ -192,7 +227,9 @@ class _Log:
         elif not self.trained_by_gradient:
             stopped = f"did all {self.pretrain_updates} updates by likelihood"
         elif self.updates < settings.updates:
-            stopped = f"no better validation gap for {settings.patience} updates"
+            stopped = (
+                f"stopped after {self.updates} updates, {settings.patience} of them without a better validation gap"
+            )
         else:
             stopped = f"did all {self.updates} updates"
         best = min(self.curve, key=lambda point: point[1])[0] if self.curve else self.updates

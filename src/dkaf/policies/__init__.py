@@ -13,7 +13,7 @@ from dkaf.model.inputs import Inputs
 from dkaf.policies.baselines import DeepSetPolicy, MetaBOPolicy, RandomPolicy
 from dkaf.policies.gaussian import GaussianPolicy, KernelPolicy
 from dkaf.policies.policy import NetworkPolicy, Policy, Training, checked_device
-from dkaf.settings import ACQUISITIONS, METHODS, Settings, check_choice
+from dkaf.settings import ACQUISITIONS, KERNEL_METHODS, METHODS, Settings, check_choice
 
 __all__ = ["GaussianPolicy", "KernelPolicy", "NetworkPolicy", "Policy", "Training", "build", "checked_device", "load"]
 
@@ -24,7 +24,7 @@ def build(
     """An untrained policy. Its initial weights come from PyTorch's global generator."""
     if encoder is not None and method not in ("dkaf", "dkl"):
         raise InputError(f"encoder= is for the methods dkaf and dkl, {method} has none; leave it out")
-    if method in ("dkaf", "dkl", "gp"):
+    if method in KERNEL_METHODS:
         return KernelPolicy(inputs, acquisition, settings, method, encoder)
     others: dict[str, Callable[[Inputs, str, Settings], Policy]] = {
         "metabo": MetaBOPolicy,
@@ -54,7 +54,11 @@ def load(
         if type(n_features) is not int or shape != (n_features,) or n_features == 0:
             raise ValueError(f"n_features is {n_features}, inputs.shift is of shape {shape}")
         custom, training = description["encoder"], description["training"]
-        log = Training(**training | {"validation": tuple((int(u), float(g)) for u, g in training["validation"])})
+        pairs = {
+            "validation": tuple((int(update), float(gap)) for update, gap in training["validation"]),
+            "tried": tuple((str(name), float(gap)) for name, gap in training.get("tried", ())),
+        }
+        log = Training(**training | pairs)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{path} does not describe a policy ({error}); write it with policy.save") from error
     if custom is not None and encoder is None:

@@ -37,6 +37,8 @@ class Training:
     """The policy-gradient update whose weights were kept; 0 is the policy before the first."""
     validation: tuple[tuple[int, float], ...] = ()
     """(update, cumulative gap on the validation tasks in units of y) at each validation of the policy gradient."""
+    tried: tuple[tuple[str, float], ...] = ()
+    """Validation gaps of all that acquisition="auto" chose from, in units of y."""
     stopped: str = ""
     """Why training ended, in words."""
     seconds: dict[str, float] = dataclasses.field(default_factory=dict, compare=False)
@@ -45,16 +47,21 @@ class Training:
     def in_words(self) -> str:
         """What happened, as a sentence.
 
-        >>> Training(best_update=210, validation=((0, 8.1), (210, 6.6)), stopped="did all 300 updates").in_words()
-        'did all 300 updates; validation gap 6.6 (update 210), was 8.1 before end-to-end training'
+        >>> Training(updates=300, best_update=210, validation=((0, 8.1), (210, 6.6)), stopped="did all 300").in_words()
+        'did all 300: validation gap 6.6 at update 210, was 8.1 before end-to-end training'
         """
-        if not self.validation:
-            return self.stopped
-        gaps = dict(self.validation)
-        return (
-            f"{self.stopped}; validation gap {gaps[self.best_update]:.4g} (update {self.best_update}), "
-            f"was {self.validation[0][1]:.4g} before end-to-end training"
-        )
+        words = self.stopped
+        if self.validation:
+            before = f"{self.validation[0][1]:.4g}"
+            if self.best_update:
+                gap = dict(self.validation)[self.best_update]
+                words += f": validation gap {gap:.4g} at update {self.best_update}, was {before} before"
+            else:
+                words += f": validation gap {before}, no lower than before"
+            words += " end-to-end training"
+        if self.tried:
+            words += "; validation gaps " + ", ".join(f"{name} {gap:.4g}" for name, gap in self.tried)
+        return words
 
 
 class Policy(nn.Module, ABC):

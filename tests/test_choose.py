@@ -1,0 +1,133 @@
+"""`acquisition="auto"`: what is returned, and what is said of it."""
+
+import warnings
+
+import conformance
+import numpy as np
+import pytest
+
+import dkaf
+from dkaf.errors import FallbackWarning
+from dkaf.learning.choose import gap_on
+from dkaf.settings import ACQUISITIONS
+
+SMALL = conformance.TINY | {"queries": 3}
+
+
+def smooth_tasks(n_tasks: int = 6, size: int = 25) -> dkaf.TaskSet:
+    """A plain Gaussian process searches these well, and nothing carries over from one to the next."""
+    draw = np.random.default_rng(0)
+    features = draw.uniform(-1, 1, size=(200, 2))
+    pools = [draw.permutation(200)[:size] for _ in range(n_tasks)]
+    optima = draw.uniform(-1, 1, size=(n_tasks, 2))
+    responses = [-((features[pool] - optimum) ** 2).sum(axis=1) for pool, optimum in zip(pools, optima, strict=True)]
+    return dkaf.TaskSet.from_arrays(features, pools, responses)
+
+
+@pytest.mark.parametrize("method", ["dkaf", "dkl", "gp"])
+def test_auto_returns_the_smallest_validation_gap_of_all_it_tried(method: str) -> None:
+    tasks = conformance.small_tasks(sizes=(20, 20, 20, 20))
+    train, validation = tasks.split(2, 2)
+    policy = dkaf.fit(train, validation, method, **SMALL)
+    tried = dict(policy.training_log.tried)
+    assert list(tried) == [*ACQUISITIONS, *(("gp", "random") if method == "dkaf" else ())]
+    assert gap_on(policy, validation, 0) == pytest.approx(min(tried.values()))
+    for acquisition in ACQUISITIONS:
+        alone = dkaf.fit(train, validation, method, acquisition, **SMALL)
+        assert gap_on(alone, validation, 0) == pytest.approx(tried[acquisition])
+    assert "validation gaps mi " in policy.training_log.in_words()
+
+
+def test_without_validation_tasks_auto_is_ucb() -> None:
+    tasks = conformance.small_tasks(sizes=(20, 20))
+    policy = dkaf.fit(tasks, **SMALL)
+    assert (policy.method, policy.acquisition, policy.training_log.tried) == ("dkaf", "ucb", ())
+
+
+def test_methods_without_an_acquisition_have_nothing_to_choose() -> None:
+    tasks = conformance.small_tasks(sizes=(20, 20))
+    assert dkaf.fit(tasks, tasks, "rl", **SMALL).training_log.tried == ()
+
+
+def test_where_past_tasks_say_nothing_a_plain_gaussian_process_is_returned_and_said() -> None:
+    train, validation = smooth_tasks().split(3, 3)
+    untrained = {"pretrain_updates": 0, "updates": 0, "queries": 5, "validation_starts": 8}
+    with pytest.warns(FallbackWarning, match="a Gaussian process on the features alone .* that is returned"):
+        policy = dkaf.fit(train, validation, **untrained)
+    assert policy.method == "gp"
+    assert min(policy.training_log.tried, key=lambda pair: pair[1])[0] == "gp"
+
+
+def test_where_nothing_helps_chance_is_returned_and_said() -> None:
+    # Past tasks say: the larger x, the better. In the new ones the best lie where nobody would look.
+    features = np.linspace(-1, 1, 60)[:, None] * np.ones((1, 2))
+    rising = features[:, 0]
+    hidden = np.where((rising > -0.6) & (rising < -0.1), 10.0, rising)
+    responses = [rising, rising, hidden, hidden]
+    train, validation = dkaf.TaskSet.from_arrays(features, [np.arange(60)] * 4, responses).split(2, 2)
+    settings = {"queries": 3, "pretrain_updates": 200, "updates": 0, "validation_starts": 40}
+    with pytest.warns(FallbackWarning, match="below searching at random"):
+        policy = dkaf.fit(train, validation, **settings)
+    assert policy.method == "random"
+
+
+def test_a_policy_that_stayed_as_it_was_says_so() -> None:
+    tasks = conformance.small_tasks(sizes=(20, 20, 20))
+    with pytest.warns(FallbackWarning, match="did not lower the validation gap .* as DKL does"):
+        policy = dkaf.fit(tasks, tasks, "dkaf", "ucb", **SMALL | {"learning_rate": 1e-12})
+    assert policy.training_log.best_update == 0
+    assert "no lower than before end-to-end training" in policy.training_log.in_words()
+
+
+def test_who_asks_for_one_acquisition_gets_it_and_hears_when_chance_is_as_good() -> None:
+    flat = dkaf.TaskSet.from_arrays(np.eye(20), [np.arange(20)] * 2, [np.zeros(20)] * 2)
+    with pytest.warns(FallbackWarning, match="no better than searching at random"):
+        assert dkaf.fit(flat, flat, "dkaf", "mi", **SMALL).method == "dkaf"
+
+
+def test_opponents_are_returned_without_a_word() -> None:
+    flat = dkaf.TaskSet.from_arrays(np.eye(20), [np.arange(20)] * 2, [np.zeros(20)] * 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dkaf.fit(flat, flat, "dkl", **SMALL)
+
+
+def test_every_contender_tells_its_progress_under_its_name() -> None:
+    tasks = conformance.small_tasks(sizes=(20, 20))
+    told: list[dkaf.Progress] = []
+    dkaf.fit(tasks, tasks, **SMALL, progress=told.append)
+    stages = list(dict.fromkeys(news.stage for news in told))
+    assert stages == ["likelihood", *(f"policy gradient, {a}" for a in ACQUISITIONS), "likelihood, gp"]
+
+
+@pytest.mark.parametrize(
+    ("stage", "tried"),
+    [("likelihood", ()), ("policy gradient, mi", ()), ("policy gradient, ei", ("mi", "interrupted"))],
+)
+def test_an_interrupted_choice_carries_the_best_so_far(stage: str, tried: tuple[str, ...]) -> None:
+    tasks = conformance.small_tasks(sizes=(20, 20, 20))
+
+    def interrupt(progress: dkaf.Progress) -> None:
+        if progress.stage == stage and progress.update == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(dkaf.Interrupted) as caught:
+        dkaf.fit(tasks, tasks, **SMALL, progress=interrupt)
+    policy = caught.value.policy
+    assert tuple(name for name, _ in policy.training_log.tried) == tried
+    conformance.check_search(policy, tasks, queries=3, initial=1, starts=1)
+
+
+def test_budgets_are_refused_before_any_work() -> None:
+    tasks = conformance.small_tasks(sizes=(20, 20))
+    told: list[dkaf.Progress] = []
+    with pytest.raises(dkaf.InputError, match="99 queries"):
+        dkaf.fit(tasks, tasks, **SMALL | {"queries": 99}, progress=told.append)
+    assert told == []
+
+
+def test_the_choice_is_that_of_the_file() -> None:
+    tasks = conformance.small_tasks(sizes=(20, 20, 20))
+    policy = dkaf.fit(tasks, tasks, **SMALL)
+    assert policy.describe()["acquisition"] == policy.acquisition
+    assert dict(policy.describe()["training"]["tried"]) == dict(policy.training_log.tried)

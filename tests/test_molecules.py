@@ -1,0 +1,61 @@
+"""Fingerprints of molecules."""
+
+import builtins
+
+import numpy as np
+import pytest
+
+import dkaf
+
+ETHANOL, BENZENE = "CCO", "c1ccccc1"
+
+
+def test_counts_are_rdkits_own() -> None:
+    chem = pytest.importorskip("rdkit.Chem", reason="the extra chem is not installed")
+    from rdkit.Chem import rdFingerprintGenerator
+
+    generator = rdFingerprintGenerator.GetMorganGenerator(radius=1, fpSize=64)
+    expected = [generator.GetCountFingerprintAsNumPy(chem.MolFromSmiles(text)) for text in (ETHANOL, BENZENE)]
+    np.testing.assert_array_equal(
+        dkaf.morgan_fingerprints([ETHANOL, BENZENE], radius=1, bits=64).toarray(), np.array(expected)
+    )
+
+
+def test_one_molecule_written_in_two_ways_is_one_row() -> None:
+    pytest.importorskip("rdkit", reason="the extra chem is not installed")
+    rows = dkaf.morgan_fingerprints(["CCO", "OCC"]).toarray()
+    np.testing.assert_array_equal(rows[0], rows[1])
+    assert rows.sum() > 0
+
+
+@pytest.mark.parametrize("bad", ["not a molecule", "", "   ", "C1CC"])
+def test_what_is_no_molecule_is_refused_with_its_row(bad: str, capfd: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("rdkit", reason="the extra chem is not installed")
+    with pytest.raises(dkaf.InputError, match="row 1 is"):
+        dkaf.morgan_fingerprints([ETHANOL, bad])
+    assert capfd.readouterr().err == ""
+
+
+def test_one_text_and_odd_sizes_are_refused() -> None:
+    with pytest.raises(dkaf.InputError, match="a list"):
+        dkaf.morgan_fingerprints(ETHANOL)
+    with pytest.raises(dkaf.InputError, match="at least 1 bit"):
+        dkaf.morgan_fingerprints([ETHANOL], bits=0)
+
+
+def test_no_molecules_are_no_rows() -> None:
+    pytest.importorskip("rdkit", reason="the extra chem is not installed")
+    assert dkaf.morgan_fingerprints([]).shape == (0, 2048)
+
+
+def test_without_rdkit_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *rest: object, **more: object) -> object:
+        if name.startswith("rdkit"):
+            raise ImportError(name)
+        return real(name, *rest, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(dkaf.InputError, match=r"dkaf\[chem\]"):
+        dkaf.morgan_fingerprints([ETHANOL])
