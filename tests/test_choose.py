@@ -1,5 +1,6 @@
 """`acquisition="auto"`: what is returned, and what is said of it."""
 
+import time
 import warnings
 
 import conformance
@@ -131,3 +132,11 @@ def test_the_choice_is_that_of_the_file() -> None:
     policy = dkaf.fit(tasks, tasks, **SMALL)
     assert policy.describe()["acquisition"] == policy.acquisition
     assert dict(policy.describe()["training"]["tried"]) == dict(policy.training_log.tried)
+
+
+def test_seconds_are_those_of_all_that_was_trained_once() -> None:
+    tasks = conformance.small_tasks(sizes=(20, 20, 20))
+    began = time.perf_counter()
+    policy = dkaf.fit(tasks, tasks, **SMALL | {"pretrain_updates": 40})
+    spent = sum(policy.training_log.seconds.values())
+    assert 0 < spent <= time.perf_counter() - began

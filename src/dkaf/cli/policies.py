@@ -11,7 +11,7 @@ import dkaf
 from dkaf.allocator import keep_freed_memory
 from dkaf.cli.output import print_json
 from dkaf.errors import FallbackWarning, InputError, Interrupted
-from dkaf.settings import ACQUISITIONS, AUTO, METHODS, RECIPES, Settings
+from dkaf.settings import ACQUISITIONS, AUTO, KERNEL_METHODS, METHODS, RECIPES, Settings
 
 if TYPE_CHECKING:
     from dkaf.policies import Policy
@@ -140,9 +140,11 @@ def _training_tasks(options: argparse.Namespace) -> "tuple[dkaf.TaskSet, dkaf.Ta
 def _print_training(options: argparse.Namespace, policy: "Policy") -> None:
     log = policy.training_log
     if options.json:
-        print_json({"policy": options.output, "method": policy.method, "training": dataclasses.asdict(log)})
+        described = {"policy": options.output, "method": policy.method, "acquisition": policy.acquisition}
+        print_json(described | {"training": dataclasses.asdict(log)})
         return
-    print(f"{options.output}: {policy.method}, trained in {sum(log.seconds.values()):.1f} s; {log.in_words()}")
+    name = f"{policy.method} with {policy.acquisition}" if policy.method in KERNEL_METHODS else policy.method
+    print(f"{options.output}: {name}, trained in {sum(log.seconds.values()):.1f} s; {log.in_words()}")
 
 
 def _evaluate(options: argparse.Namespace) -> None:

@@ -1,6 +1,7 @@
 """Which policy to return, of several: what the validation tasks say of them."""
 
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -33,16 +34,27 @@ def choose(
     Interrupted, the best so far is what `Interrupted` carries.
     """
     contenders: dict[str, tuple[float, Policy]] = {}
+    seconds: Counter[str] = Counter()
 
-    def enter(name: str, policy: Policy) -> None:
+    def enter(name: str, policy: Policy, start: Policy | None = None) -> None:
         contenders[name] = (gap_on(policy, validation, seed), policy)
+        seconds.update(policy.training_log.seconds)
+        if start is not None:  # whose training by likelihood its log counts too
+            seconds.subtract({"likelihood": start.training_log.seconds.get("likelihood", 0.0)})
+
+    def winner() -> Policy:
+        _, policy = min(contenders.values(), key=lambda contender: contender[0])  # of equals the first
+        tried = tuple((name, gap) for name, (gap, _) in contenders.items())
+        policy.training_log = replace(policy.training_log, tried=tried, seconds=dict(seconds))
+        return policy
 
     try:
         if method == "dkaf" and pretrained is None:
             pretrained = train_one("dkl", WITHOUT_VALIDATION, None, progress)
+            seconds.update(pretrained.training_log.seconds)
         for acquisition in ACQUISITIONS:
             policy = train_one(method, acquisition, pretrained, _named(progress, acquisition))
-            enter(acquisition, policy)
+            enter(acquisition, policy, pretrained)
             pretrained = pretrained or policy
         if method == "dkaf":
             enter("gp", train_one("gp", WITHOUT_VALIDATION, None, _named(progress, "gp")))
@@ -51,19 +63,8 @@ def choose(
         if not contenders:
             raise
         enter("interrupted", interrupted.policy)
-        raise Interrupted(_winner(contenders)) from None
-    return _winner(contenders)
-
-
-def _winner(contenders: dict[str, tuple[float, Policy]]) -> Policy:
-    _, policy = min(contenders.values(), key=lambda contender: contender[0])  # of equals the first
-    seconds: dict[str, float] = {}
-    for _, contender in contenders.values():
-        for stage, spent in contender.training_log.seconds.items():
-            seconds[stage] = seconds.get(stage, 0.0) + spent
-    tried = tuple((name, gap) for name, (gap, _) in contenders.items())
-    policy.training_log = replace(policy.training_log, tried=tried, seconds=seconds)
-    return policy
+        raise Interrupted(winner()) from None
+    return winner()
 
 
 def _named(progress: Report, name: str) -> Report:
