@@ -42,7 +42,7 @@ STARTS = 4
 FOLDS = 3
 POTENCY = "y [pEC50/pKi]"
 POOLS_AN_ASSAY = 5
-METHODS = [("dkaf", "auto"), *((m, a) for m in ("dkaf", "dkl", "gp") for a in ACQUISITIONS), ("random", "mi")]
+METHODS = [*((m, a) for m in ("dkaf", "dkl", "gp") for a in ("auto", *ACQUISITIONS)), ("random", "mi")]
 
 
 COMPARED = ("digits", "cancer", "molecules")
@@ -50,12 +50,16 @@ CHOSEN = [("dkaf", "auto"), ("dkl", "auto"), ("gp", "auto"), ("random", "mi")]
 
 
 class Data(NamedTuple):
-    """Past tasks, and those to search; `truth` has what their responses are free of noise."""
+    """Past tasks, and those to search; `truth` has what their responses are free of noise.
+
+    Of the tasks to search, `together` in a row are pools of one assay, and count once.
+    """
 
     train: dkaf.TaskSet
     validation: dkaf.TaskSet
     test: dkaf.TaskSet
     truth: dkaf.TaskSet
+    together: int = 1
 
 
 def digits(seed: int) -> Data:
@@ -106,30 +110,35 @@ def cancer(seed: int) -> Data:
     return Data(train, validation, test, test)
 
 
-def molecules(archive: str, seed: int) -> Data:
-    """Assays in turn: a third is searched, a sixth says when to stop, the others train. Five pools of each."""
+def molecules(archive: str, fold: int) -> Data:
+    """Targets in turn: a third is searched, a sixth says when to stop, the others train. Five pools of each assay."""
+    if fold >= FOLDS:
+        raise SystemExit(f"the molecules have {FOLDS} folds; lower --seeds")
     assays = sorted(_assays(archive), key=lambda assay: assay[0])
-    order = np.random.default_rng(0).permutation(len(assays))  # the folds are parts of one order
-    third = len(assays) // FOLDS
-    order = np.roll(order, -seed * third)
+    of_target: dict[str, list[int]] = {}
+    for number, (name, _, _) in enumerate(assays):
+        of_target.setdefault(Path(name).stem.partition("_")[0], []).append(number)
+    targets = np.random.default_rng(0).permutation(sorted(of_target))  # the folds are parts of one order
+    third = len(targets) // FOLDS
+    targets = np.roll(targets, -fold * third)
     smiles = [text for _, texts, _ in assays for text in texts]
     features = dkaf.morgan_fingerprints(smiles)
     first = np.cumsum([0, *(len(texts) for _, texts, _ in assays)])
-    draw = np.random.default_rng(seed)
+    draw = np.random.default_rng(fold)
 
-    def tasks(numbers: Any) -> dkaf.TaskSet:
+    def tasks(some: Any) -> dkaf.TaskSet:
         pools, responses = [], []
-        for number in numbers:
+        for number in [number for target in some for number in of_target[target]]:
             potency = assays[number][2]
             for _ in range(POOLS_AN_ASSAY):
-                some = draw.permutation(len(potency))[:500]
-                pools.append(first[number] + some)
-                responses.append(potency[some])
+                rows = draw.permutation(len(potency))[:500]
+                pools.append(first[number] + rows)
+                responses.append(potency[rows])
         return dkaf.TaskSet.from_arrays(sp.csr_array(features), pools, responses)
 
-    test, validation, train = order[:third], order[third : third + len(assays) // 6], order[third + len(assays) // 6 :]
-    searched = tasks(test)
-    return Data(tasks(train), tasks(validation), searched, searched)
+    sixth = third + len(targets) // 6
+    searched = tasks(targets[:third])
+    return Data(tasks(targets[sixth:]), tasks(targets[third:sixth]), searched, searched, POOLS_AN_ASSAY)
 
 
 def _assays(archive: str) -> Iterator[tuple[str, list[str], Any]]:
@@ -152,7 +161,7 @@ def data_of(name: str, seed: int) -> Data:
     for start, make in WITH.items():
         if name.startswith(start):
             return make(name.removeprefix(start), seed)
-    raise SystemExit(f"DATA is one of {', '.join([*ALONE, *WITH])}; {name} came")
+    raise ValueError(name)
 
 
 def _label(name: str) -> str:
@@ -164,7 +173,7 @@ def run(job: tuple[str, int]) -> list[dict[str, Any]]:
     name, seed = job
     torch.set_num_threads(1)
     keep_freed_memory()
-    train, validation, test, truth = data_of(name, seed)
+    train, validation, test, truth, together = data_of(name, seed)
     kernels: dict[str, dkaf.Policy] = {}
     rows = []
     for method, acquisition in METHODS if _label(name) in COMPARED else CHOSEN:
@@ -188,7 +197,7 @@ def run(job: tuple[str, int]) -> list[dict[str, Any]]:
                 "training": policy.training_log.in_words(),
                 "gap": result.cumulative_gap,
                 "first": float(result.gaps[:, 0].mean()),
-                "task_gaps": result.task_gaps.tolist(),
+                "task_gaps": result.task_gaps.reshape(-1, together).mean(axis=1).tolist(),
             }
         )
     return rows
@@ -209,8 +218,8 @@ def table(rows: list[dict[str, Any]]) -> str:
         for (method, acquisition), ours in gaps.items():
             against = [""] * 3
             if method == "dkaf":
-                others = [(m, acquisition) if (m, acquisition) in gaps else (m, "ucb") for m in ("dkl", "gp")]
-                against = [_difference(ours, gaps[other]) for other in (*others, ("random", "mi"))]
+                others = (("dkl", acquisition), ("gp", acquisition), ("random", "mi"))
+                against = [_difference(ours, gaps[other]) for other in others]
             first = np.mean([row["first"] for row in here[method, acquisition]])
             name = method if method == "random" else f"{method}, {acquisition}"
             lines.append(
@@ -237,13 +246,16 @@ def main() -> None:
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     file = options.out / "rows.jsonl"
-    rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    rows = [row for line in file.read_text().splitlines() for row in json.loads(line)] if file.exists() else []
     done = {(row["data"], row["seed"]) for row in rows}
+    for name in options.data:
+        if name not in ALONE and not name.startswith(tuple(WITH)):
+            parser.error(f"DATA is one of {', '.join([*ALONE, *WITH])}; {name} came")
     jobs = [(name, seed) for seed in range(options.seeds) for name in options.data if (_label(name), seed) not in done]
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as workers, file.open("a") as output:
         for job, new in zip(jobs, workers.map(run, jobs), strict=True):
             rows += new
-            output.writelines(json.dumps(row) + "\n" for row in new)
+            output.write(json.dumps(new) + "\n")  # one line a job
             output.flush()
             print(f"{_label(job[0])}, seed {job[1]}: done", flush=True)
     print(table(rows))

@@ -2,13 +2,18 @@
 
 import time
 import warnings
+from pathlib import Path
+from typing import Any
 
 import conformance
 import numpy as np
 import pytest
+import torch
 
 import dkaf
-from dkaf.errors import FallbackWarning
+from dkaf.errors import DivergedError, FallbackWarning
+from dkaf.learning import choose
+from dkaf.learning import fit as fit_module
 from dkaf.learning.choose import gap_on
 from dkaf.settings import ACQUISITIONS
 
@@ -103,7 +108,12 @@ def test_every_contender_tells_its_progress_under_its_name() -> None:
 
 @pytest.mark.parametrize(
     ("stage", "tried"),
-    [("likelihood", ()), ("policy gradient, mi", ()), ("policy gradient, ei", ("mi", "interrupted"))],
+    [
+        ("likelihood", ()),
+        ("policy gradient, mi", ()),
+        ("policy gradient, ei", ("mi",)),
+        ("likelihood, gp", ("mi", "ei", "ucb")),
+    ],
 )
 def test_an_interrupted_choice_carries_the_best_so_far(stage: str, tried: tuple[str, ...]) -> None:
     tasks = conformance.small_tasks(sizes=(20, 20, 20))
@@ -115,8 +125,72 @@ def test_an_interrupted_choice_carries_the_best_so_far(stage: str, tried: tuple[
     with pytest.raises(dkaf.Interrupted) as caught:
         dkaf.fit(tasks, tasks, **SMALL, progress=interrupt)
     policy = caught.value.policy
+    assert policy.training_log.stopped == "interrupted"
     assert tuple(name for name, _ in policy.training_log.tried) == tried
     conformance.check_search(policy, tasks, queries=3, initial=1, starts=1)
+
+
+@pytest.mark.parametrize("call", [1, 2])
+@pytest.mark.parametrize("acquisition", ["auto", "mi"])
+def test_an_interrupt_between_trainings_loses_nothing(
+    monkeypatch: pytest.MonkeyPatch, acquisition: str, call: int
+) -> None:
+    tasks = conformance.small_tasks(sizes=(20, 20, 20))
+    real, calls = choose.validation_gap, []
+
+    def interrupted(*arguments: Any) -> float:
+        calls.append(arguments)
+        if len(calls) == call:
+            raise KeyboardInterrupt
+        return real(*arguments)
+
+    monkeypatch.setattr(choose, "validation_gap", interrupted)
+    if acquisition == "mi" and call == 2:
+        assert dkaf.fit(tasks, tasks, "dkaf", acquisition, **SMALL).method == "dkaf"  # chance alone is searched there
+        return
+    with pytest.raises(dkaf.Interrupted) as caught:
+        dkaf.fit(tasks, tasks, "dkaf", acquisition, **SMALL)
+    assert caught.value.policy.acquisition == "mi"
+
+
+def test_what_diverges_is_left_out_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks = conformance.small_tasks(sizes=(20, 20, 20))
+    real = fit_module._fit
+
+    def diverging(*arguments: Any) -> dkaf.Policy:
+        if arguments[3] in failing and arguments[2] == "dkaf":
+            raise DivergedError("training needs finite gradients")
+        return real(*arguments)
+
+    monkeypatch.setattr(fit_module, "_fit", diverging)
+    failing = ["mi"]
+    with pytest.warns(FallbackWarning, match="mi is left out: training needs finite gradients"):
+        policy = dkaf.fit(tasks, tasks, **SMALL)
+    assert [name for name, _ in policy.training_log.tried] == ["ei", "ucb", "gp", "random"]
+    failing = list(ACQUISITIONS)
+    with pytest.raises(DivergedError), pytest.warns(FallbackWarning):
+        dkaf.fit(tasks, tasks, **SMALL)
+
+
+@pytest.mark.parametrize("method", ["dkl", "gp"])
+def test_where_no_validation_pool_can_be_searched_nothing_is_made_up(method: str) -> None:
+    tasks = conformance.small_tasks(sizes=(20, 20))
+    policy = dkaf.fit(tasks, tasks, method, **SMALL | {"queries": 50})
+    assert (policy.acquisition, policy.training_log.tried) == ("ucb", ())
+
+
+def test_an_encoder_of_the_callers_competes_and_what_has_none_loads_all_the_same(tmp_path: Path) -> None:
+    train, validation = smooth_tasks().split(3, 3)
+    untrained = {"pretrain_updates": 0, "updates": 0, "queries": 5, "validation_starts": 8}
+    policy = dkaf.fit(train, validation, encoder=torch.nn.Linear(2, 4), **untrained)
+    policy.save(tmp_path / "policy")
+    assert dkaf.load(tmp_path / "policy", encoder=torch.nn.Linear(2, 4)).method == policy.method
+
+
+def test_a_misspelt_acquisition_is_told_of_auto() -> None:
+    tasks = conformance.small_tasks(sizes=(20, 20))
+    with pytest.raises(dkaf.InputError, match="auto, mi, ei, ucb"):
+        dkaf.fit(tasks, tasks, acquisition="best")
 
 
 def test_budgets_are_refused_before_any_work() -> None:

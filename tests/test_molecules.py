@@ -28,7 +28,7 @@ def test_one_molecule_written_in_two_ways_is_one_row() -> None:
     assert rows.sum() > 0
 
 
-@pytest.mark.parametrize("bad", ["not a molecule", "", "   ", "C1CC"])
+@pytest.mark.parametrize("bad", ["not a molecule", "", "   ", "C1CC", "C\ud800"])
 def test_what_is_no_molecule_is_refused_with_its_row(bad: str, capfd: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("rdkit", reason="the extra chem is not installed")
     with pytest.raises(dkaf.InputError, match="row 1 is"):
@@ -39,8 +39,9 @@ def test_what_is_no_molecule_is_refused_with_its_row(bad: str, capfd: pytest.Cap
 def test_one_text_and_odd_sizes_are_refused() -> None:
     with pytest.raises(dkaf.InputError, match="a list"):
         dkaf.morgan_fingerprints(ETHANOL)
-    with pytest.raises(dkaf.InputError, match="at least 1 bit"):
-        dkaf.morgan_fingerprints([ETHANOL], bits=0)
+    for odd in ({"bits": 0}, {"bits": 2**32}, {"radius": -1}, {"radius": 2**40}):
+        with pytest.raises(dkaf.InputError, match="1 to 16777216 bits"):
+            dkaf.morgan_fingerprints([ETHANOL], **odd)
 
 
 def test_no_molecules_are_no_rows() -> None:

@@ -11,6 +11,10 @@ class InputError(ValueError):
     """Something the caller gave breaks a rule; the message names the rule, what came, and the way out."""
 
 
+class DivergedError(InputError):
+    """Training left the finite numbers; the message says what to lower."""
+
+
 class Interrupted(KeyboardInterrupt):
     """Training was interrupted; `policy` is the best one found until then, ready to use or save.
 
@@ -28,7 +32,10 @@ class Interrupted(KeyboardInterrupt):
 
 
 class FallbackWarning(UserWarning):
-    """Training did not do on the validation tasks what it is for; the message says what is returned instead."""
+    """Training did not do on the validation tasks what it is for; the message says what is returned instead.
+
+    To be told by an exception would lose the policy: leave this one a warning.
+    """
 
 
 def whole_number(what: str, value: Any) -> int:

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from dkaf.errors import FallbackWarning, Interrupted
+from dkaf.errors import DivergedError, FallbackWarning, Interrupted
 from dkaf.learning.episodes import PaddedTasks
 from dkaf.learning.progress import Progress
 from dkaf.learning.reinforce import validation_gap
-from dkaf.policies import Policy
+from dkaf.policies import Policy, build
 from dkaf.settings import ACQUISITIONS, Settings
 from dkaf.tasks import TaskSet
 
@@ -30,15 +30,18 @@ def choose(
 ) -> Policy:
     """Train the method with every acquisition, from one kernel; the smallest gap on the validation tasks wins.
 
-    With method dkaf, what needs no past searches competes too: a Gaussian process on the features, and chance.
-    Interrupted, the best so far is what `Interrupted` carries.
+    With method dkaf, what needs no past searches competes too: a Gaussian process on the features, and chance. What
+    diverges is left out. Interrupted, the best of those that are finished is what `Interrupted` carries.
     """
     contenders: dict[str, tuple[float, Policy]] = {}
     seconds: Counter[str] = Counter()
+    newest = pretrained
 
-    def enter(name: str, policy: Policy, start: Policy | None = None) -> None:
-        contenders[name] = (gap_on(policy, validation, seed), policy)
-        seconds.update(policy.training_log.seconds)
+    def compete(name: str, one: str, acquisition: str, start: Policy | None) -> None:
+        nonlocal newest
+        newest = train_one(one, acquisition, start, _named(progress, name))
+        contenders[name] = (gap_on(newest, validation, seed), newest)
+        seconds.update(newest.training_log.seconds)
         if start is not None:  # whose training by likelihood its log counts too
             seconds.subtract({"likelihood": start.training_log.seconds.get("likelihood", 0.0)})
 
@@ -50,20 +53,28 @@ def choose(
 
     try:
         if method == "dkaf" and pretrained is None:
-            pretrained = train_one("dkl", WITHOUT_VALIDATION, None, progress)
+            newest = pretrained = train_one("dkl", WITHOUT_VALIDATION, None, progress)
             seconds.update(pretrained.training_log.seconds)
+        diverged = None
         for acquisition in ACQUISITIONS:
-            policy = train_one(method, acquisition, pretrained, _named(progress, acquisition))
-            enter(acquisition, policy, pretrained)
-            pretrained = pretrained or policy
+            try:
+                compete(acquisition, method, acquisition, pretrained)
+            except DivergedError as error:
+                diverged = error
+                warnings.warn(f"{acquisition} is left out: {error}", FallbackWarning, stacklevel=3)
+            else:
+                pretrained = pretrained or newest
+        if diverged is not None and not contenders:
+            raise diverged
         if method == "dkaf":
-            enter("gp", train_one("gp", WITHOUT_VALIDATION, None, _named(progress, "gp")))
-            enter("random", train_one("random", WITHOUT_VALIDATION, None, None))
-    except Interrupted as interrupted:
-        if not contenders:
+            compete("gp", "gp", WITHOUT_VALIDATION, None)
+            compete("random", "random", WITHOUT_VALIDATION, None)
+    except KeyboardInterrupt as stop:
+        best = winner() if contenders else getattr(stop, "policy", newest)
+        if best is None:
             raise
-        enter("interrupted", interrupted.policy)
-        raise Interrupted(winner()) from None
+        best.training_log = replace(best.training_log, stopped="interrupted")
+        raise Interrupted(best) from None
     return winner()
 
 
@@ -80,16 +91,20 @@ def large_enough(validation: TaskSet, settings: Settings) -> TaskSet:
 
 
 def gap_on(policy: Policy, validation: TaskSet, seed: int) -> float:
-    """The policy's gap on those of the tasks that can be searched; 0 if none of them can."""
-    searched = large_enough(validation, policy.settings)
-    return validation_gap(policy, PaddedTasks.of(policy, searched), seed) if len(searched) else 0.0
+    """The policy's gap on those of the tasks that can be searched, of which there is one at least."""
+    return validation_gap(policy, PaddedTasks.of(policy, large_enough(validation, policy.settings)), seed)
 
 
-def warn_of_fallback(policy: Policy, random_gap: float | None) -> None:
-    """Say what a user of method dkaf should know: that what they got is not what they asked for, or not worth much.
+def _by_chance(policy: Policy, validation: TaskSet, seed: int) -> float:
+    """The gap of a random search where this policy has searched."""
+    chance = build("random", policy.acquisition, policy.settings, policy.inputs).to(policy.device)
+    chance.response_shift.copy_(policy.response_shift)
+    chance.response_scale.copy_(policy.response_scale)
+    return gap_on(chance, validation, seed)
 
-    `random_gap` is that of searching at random, unless it was among what was chosen from.
-    """
+
+def warn_of_fallback(policy: Policy, validation: TaskSet, seed: int) -> None:
+    """Say what a user of method dkaf should know: that what they got is not what they asked for, or not worth much."""
     log = policy.training_log
     gaps = dict(log.tried)
     if policy.method != "dkaf":
@@ -103,13 +118,15 @@ def warn_of_fallback(policy: Policy, random_gap: float | None) -> None:
     if log.updates and log.validation and log.best_update == 0:
         _warn(
             f"end-to-end training did not lower the validation gap of {log.validation[0][1]:.4g}: "
-            "the policy searches as DKL does, from which it started. More past tasks help most"
+            "the policy searches as it did before, by likelihood alone (as DKL does). More past tasks help most"
         )
-    if random_gap is not None and log.validation and min(gap for _, gap in log.validation) >= random_gap:
-        _warn(
-            f"the policy is no better than searching at random on the validation tasks (gap {random_gap:.4g}); "
-            'acquisition="auto" returns what is best there'
-        )
+    if log.validation and not log.tried:
+        by_chance = _by_chance(policy, validation, seed)
+        if min(gap for _, gap in log.validation) >= by_chance:
+            _warn(
+                f"the policy is no better than searching at random on the validation tasks (gap {by_chance:.4g}); "
+                'acquisition="auto" returns what is best there'
+            )
 
 
 def _warn(message: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from dkaf.errors import InputError
+from dkaf.errors import DivergedError
 
 
 class BestWeights:
@@ -64,7 +64,9 @@ def descend(optimiser: torch.optim.Optimizer, loss: Tensor, clip: float | None) 
     loss.backward()
     norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
     if not torch.isfinite(norm):
-        raise InputError(f"training needs finite gradients, their norm became {norm.item()}; lower the learning rate")
+        raise DivergedError(
+            f"training needs finite gradients, their norm became {norm.item()}; lower the learning rate"
+        )
     if clip is not None:
         torch.nn.utils.clip_grads_with_norm_(parameters, clip, norm)
     optimiser.step()

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from dkaf.errors import InputError, Interrupted
-from dkaf.learning.choose import WITHOUT_VALIDATION, Report, choose, gap_on, large_enough, warn_of_fallback
+from dkaf.learning.choose import WITHOUT_VALIDATION, Report, choose, large_enough, warn_of_fallback
 from dkaf.learning.episodes import PaddedTasks, check_budget
 from dkaf.learning.pretrain import pretrain
 from dkaf.learning.progress import Progress
@@ -43,6 +43,7 @@ def fit(
     random, `acquisition` mi, ei or ucb (for the first three), or auto: all of them are trained and the one with the
     smallest gap on the validation tasks is returned (ucb if there are none). With method dkaf, auto returns a Gaussian
     process on the features or a random search where that is better on those tasks, and says so by a `FallbackWarning`.
+    Overrides, and settings of your own, hold for all that is compared.
     `recipe` is default, paper or settings of your own, any field of which a keyword overrides. `encoder` is a module
     of yours, rows x D to rows x d; it is copied, not changed. `pretrained` is a policy with the same kernel, such as
     DKL's for dkaf or GP's for metabo: training by likelihood is not done again, and what follows is the same as if it
@@ -62,24 +63,34 @@ def fit(
         own = encoder if one in (method, "dkl") else None  # what else is compared has no encoder
         return _fit(train, validation, one, acquisition, recipe, seed, own, pretrained, device, progress, overrides)
 
-    if acquisition == AUTO and method not in KERNEL_METHODS:
-        acquisition = "mi"  # it has none
-    elif acquisition == AUTO and validation is None:
-        acquisition = WITHOUT_VALIDATION
+    check_choice("acquisition", acquisition, (AUTO, *ACQUISITIONS))
+    if acquisition == AUTO:
+        acquisition = _what_to_try(train, validation, method, recipe, overrides)
     if acquisition != AUTO or validation is None:
         policy = train_one(method, acquisition, pretrained, progress)
     else:
-        if method == "dkaf":  # before any work
-            settings = _settings(method, WITHOUT_VALIDATION, recipe, overrides)
-            for tasks in (train, validation):
-                check_budget(tasks, settings.queries, settings.initial)
         policy = choose(train_one, validation, method, pretrained, progress, seed)
     if validation is not None and method == "dkaf":
-        by_chance = (
-            None if policy.training_log.tried else gap_on(train_one("random", "mi", None, None), validation, seed)
-        )
-        warn_of_fallback(policy, by_chance)
+        try:
+            warn_of_fallback(policy, validation, seed)
+        except KeyboardInterrupt:
+            raise Interrupted(policy) from None
     return policy
+
+
+def _what_to_try(
+    train: TaskSet, validation: TaskSet | None, method: str, recipe: str | Settings, overrides: dict[str, Any]
+) -> str:
+    """`auto` where there is something to choose, and to choose by; before any work."""
+    if method not in KERNEL_METHODS:
+        return "mi"  # which it does not use
+    settings = _settings(method, WITHOUT_VALIDATION, recipe, overrides)
+    if method == "dkaf":
+        for tasks in (train, validation or train):
+            check_budget(tasks, settings.queries, settings.initial)
+    if validation is None or len(large_enough(validation, settings)) == 0:
+        return WITHOUT_VALIDATION
+    return AUTO
 
 
 def _fit(

@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from dkaf.errors import InputError
+from dkaf.errors import DivergedError
 
 ROOM = 16  # rows of V to begin with; where more are observed, it grows by at least as many
 
@@ -121,7 +121,7 @@ def _cholesky(K: Float[Tensor, "*batch k k"]) -> Float[Tensor, "*batch k k"]:
             break
         more = jitter * K.detach().diagonal(dim1=-2, dim2=-1).mean(dim=-1) * (failed > 0)
         K = K + more[..., None, None] * torch.eye(K.shape[-1]).to(K)
-    raise InputError("training needs finite kernels, one could not be factored; lower the learning rate")
+    raise DivergedError("training needs finite kernels, one could not be factored; lower the learning rate")
 
 
 class Beliefs:

@@ -39,7 +39,8 @@ def load(
 ) -> Policy:
     """Read a policy that `Policy.save` wrote. Runs nothing from the file.
 
-    A policy with an encoder of your own needs that module again: the file holds its weights, not its code.
+    A policy with an encoder of your own needs that module again: the file holds its weights, not its code. A policy
+    that has no encoder leaves it alone.
     """
     device = checked_device(device)
     tensors, description = checkpoint.read(path)
@@ -63,7 +64,9 @@ def load(
         raise InputError(f"{path} does not describe a policy ({error}); write it with policy.save") from error
     if custom is not None and encoder is None:
         raise InputError(f"{path} was trained with an encoder of the caller's, {custom!r}; pass one as encoder=")
-    if custom is None and encoder is not None:
+    if method not in ("dkaf", "dkl"):
+        encoder = None  # it has none, whatever its training began with
+    elif custom is None and encoder is not None:
         raise InputError(f"{path} was trained with the built-in encoder; leave encoder= out")
     # On the meta device nothing is allocated, whatever sizes the file names; its tensors then take their places.
     with contextlib.nullcontext() if encoder is not None else torch.device("meta"):

@@ -7,6 +7,8 @@ import scipy.sparse as sp
 
 from dkaf.errors import InputError, whole_number
 
+MOST_RADIUS, MOST_BITS = 16, 2**24
+
 
 def morgan_fingerprints(smiles: Iterable[str], *, radius: int = 2, bits: int = 2048) -> sp.csr_array:
     """Of each molecule how often every circular neighbourhood of its atoms occurs, hashed to `bits` columns.
@@ -18,10 +20,12 @@ def morgan_fingerprints(smiles: Iterable[str], *, radius: int = 2, bits: int = 2
     (2, 1024)
     """
     radius, bits = whole_number("radius", radius), whole_number("bits", bits)
-    if radius < 0 or bits < 1:
-        raise InputError(f"a fingerprint has radius 0 or more and at least 1 bit, {radius} and {bits} came")
-    if isinstance(smiles, str):
-        raise InputError(f"smiles are many texts, one came ({smiles!r}); pass a list of them")
+    if not 0 <= radius <= MOST_RADIUS or not 1 <= bits <= MOST_BITS:
+        raise InputError(
+            f"a fingerprint has a radius of 0 to {MOST_RADIUS} and 1 to {MOST_BITS} bits, {radius} and {bits} came"
+        )
+    if isinstance(smiles, str) or not isinstance(smiles, Iterable):
+        raise InputError(f"smiles are many texts, {smiles!r} came; pass a list of them")
     try:
         from rdkit import Chem, rdBase
         from rdkit.Chem import rdFingerprintGenerator
@@ -33,7 +37,8 @@ def morgan_fingerprints(smiles: Iterable[str], *, radius: int = 2, bits: int = 2
     ends = [0]
     with rdBase.BlockLogs():  # what RDKit prints of a bad one is said below
         for number, text in enumerate(smiles):
-            molecule = Chem.MolFromSmiles(text) if isinstance(text, str) and text.strip() else None
+            readable = isinstance(text, str) and text.strip() and text.isascii()
+            molecule = Chem.MolFromSmiles(text) if readable else None
             if molecule is None:
                 raise InputError(f"every molecule is a SMILES string, row {number} is {text!r}; mend or drop it")
             found = generator.GetCountFingerprint(molecule).GetNonzeroElements()
