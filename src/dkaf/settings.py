@@ -193,7 +193,7 @@ def _checked(name: str, kind: Any, value: Any) -> Any:
 RECIPES: dict[str, Settings] = {
     # The paper's settings; what it leaves open is decided in docs/paper.md.
     "paper": Settings(),
-    # The best we know; docs/research/recipe.md has what was measured.
+    # The best we know; docs/research/lower-gap.md has what was measured.
     "default": Settings(
         width=64,
         dropout=0.01,
