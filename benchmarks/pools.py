@@ -129,7 +129,7 @@ def _policy(size: PoolSize) -> KernelPolicy:
     responses = -np.linalg.norm(_hidden(rows, size.features), axis=1)
     pools = [np.arange(first, 600, 6) for first in range(6)]
     tasks = TaskSet.from_arrays(rows, pools, [responses[pool] for pool in pools])
-    return cast("KernelPolicy", dkaf.fit(tasks, pretrain_updates=40, updates=2))
+    return cast("KernelPolicy", dkaf.fit(tasks, acquisition="mi", pretrain_updates=40, updates=2))
 
 
 def _queries(searched: _Searched) -> Callable[[], dkaf.Suggestion]:

@@ -152,7 +152,7 @@ def test_bad_calls_are_refused() -> None:
             "pool 0 has 12 candidates, 20 queries after 1 starting points do not fit",
         ),
         (lambda: dkaf.fit(tasks, method="best"), "method is one of dkaf, dkl"),
-        (lambda: dkaf.fit(tasks, acquisition="pi"), "acquisition is one of mi, ei, ucb"),
+        (lambda: dkaf.fit(tasks, acquisition="pi"), "acquisition is one of auto, mi, ei, ucb"),
         (lambda: dkaf.fit(tasks, recipe="mine"), "recipe is one of paper, default"),
         (lambda: dkaf.fit(tasks, speed=3), "'speed' is none of them"),
         (lambda: dkaf.evaluate(policy, none), "at least one task, none came"),

@@ -239,7 +239,7 @@ def test_an_encoder_of_the_users_is_trained_as_a_copy() -> None:
     tasks = conformance.small_tasks(sizes=(20, 20))
     encoder = torch.nn.Sequential(torch.nn.Linear(5, 3), torch.nn.Tanh())
     before = [p.clone() for p in encoder.parameters()]
-    policy = dkaf.fit(tasks, tasks, encoder=encoder, **conformance.TINY, queries=3)
+    policy = dkaf.fit(tasks, tasks, "dkaf", "mi", encoder=encoder, **conformance.TINY, queries=3)
     conformance.check_search(policy, tasks, queries=3, initial=1, starts=1)
     assert all(torch.equal(a, b) for a, b in zip(before, encoder.parameters(), strict=True))
     assert any(not torch.equal(a, b) for a, b in zip(before, policy.prior.encoder.parameters(), strict=True))

@@ -192,7 +192,7 @@ def test_sparse_and_dense_pools_give_the_same_answers(method: str, memory: int |
     draw = np.random.default_rng(0)
     counts = draw.poisson(4, size=(N, D))  # no two rows alike, which would be told apart by rounding
     tasks = dkaf.TaskSet.from_arrays(sp.csr_array(counts), [np.arange(20)] * 3, list(draw.normal(size=(3, 20))))
-    policy = dkaf.fit(tasks, tasks, method, **conformance.TINY, queries=3)
+    policy = dkaf.fit(tasks, tasks, method, "mi", **conformance.TINY, queries=3)
     rows = []
     for pool in (counts, sp.csr_matrix(counts), sp.coo_array(counts), counts.astype(np.int16)):
         search = dkaf.Search(policy, pool, memory=memory)
@@ -331,7 +331,7 @@ def test_a_row_that_the_scaling_refuses_is_named() -> None:
     draw = np.random.default_rng(0)
     counts = draw.poisson(2, size=(N, D))
     tasks = dkaf.TaskSet.from_arrays(counts, [np.arange(20)] * 3, list(draw.normal(size=(3, 20))))
-    policy = dkaf.fit(tasks, tasks, **conformance.TINY, queries=3)
+    policy = dkaf.fit(tasks, tasks, "dkaf", "mi", **conformance.TINY, queries=3)
     counts[37, 2] = -4
     with pytest.raises(dkaf.InputError, match="row 37 of the pool: counts are at least 0, -4 came"):
         dkaf.Search(policy, counts).ask()
@@ -587,7 +587,7 @@ def test_row_three_million_that_is_not_finite_is_named_and_the_rows_before_it_st
 ) -> None:
     draw = np.random.default_rng(0)
     tasks = dkaf.TaskSet.from_arrays(draw.normal(size=(20, 1)), [np.arange(20)] * 2, list(draw.normal(size=(2, 20))))
-    policy = dkaf.fit(tasks, tasks, **(conformance.TINY | {"width": 2, "layers": 1}), queries=3)
+    policy = dkaf.fit(tasks, tasks, "dkaf", "mi", **(conformance.TINY | {"width": 2, "layers": 1}), queries=3)
     path = tmp_path / "pool.npy"
     with path.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, {"descr": "<f2", "fortran_order": False, "shape": (3_100_000, 1)})

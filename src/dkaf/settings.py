@@ -229,7 +229,7 @@ RECIPES: dict[str, Settings] = {
 
 # Three kernel parameters take larger steps than a network's weights.
 _KERNEL_ALONE = {"pretrain_learning_rate": 0.05}
-_KERNEL_SOON = _KERNEL_ALONE | {"pretrain_updates": 300, "pretrain_tasks": 8, "pretrain_points": 96}
+_KERNEL_SOON = _KERNEL_ALONE | {"width": 32, "pretrain_updates": 300, "pretrain_tasks": 8, "pretrain_points": 96}
 # A network's scores have a scale of their own to learn, and take longer to; scoring all candidates costs it more.
 _NETWORK = {
     "width": 32,
