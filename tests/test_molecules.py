@@ -7,11 +7,12 @@ import pytest
 
 import dkaf
 
+chem = pytest.importorskip("rdkit.Chem", reason="needs the extra dkaf[chem]")
+
 ETHANOL, BENZENE = "CCO", "c1ccccc1"
 
 
 def test_counts_are_rdkits_own() -> None:
-    chem = pytest.importorskip("rdkit.Chem", reason="the extra chem is not installed")
     from rdkit.Chem import rdFingerprintGenerator
 
     generator = rdFingerprintGenerator.GetMorganGenerator(radius=1, fpSize=64)
@@ -22,7 +23,6 @@ def test_counts_are_rdkits_own() -> None:
 
 
 def test_one_molecule_written_in_two_ways_is_one_row() -> None:
-    pytest.importorskip("rdkit", reason="the extra chem is not installed")
     rows = dkaf.morgan_fingerprints(["CCO", "OCC"]).toarray()
     np.testing.assert_array_equal(rows[0], rows[1])
     assert rows.sum() > 0
@@ -30,7 +30,6 @@ def test_one_molecule_written_in_two_ways_is_one_row() -> None:
 
 @pytest.mark.parametrize("bad", ["not a molecule", "", "   ", "C1CC", "C\ud800"])
 def test_what_is_no_molecule_is_refused_with_its_row(bad: str, capfd: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("rdkit", reason="the extra chem is not installed")
     with pytest.raises(dkaf.InputError, match="row 1 is"):
         dkaf.morgan_fingerprints([ETHANOL, bad])
     assert capfd.readouterr().err == ""
@@ -45,7 +44,6 @@ def test_one_text_and_odd_sizes_are_refused() -> None:
 
 
 def test_no_molecules_are_no_rows() -> None:
-    pytest.importorskip("rdkit", reason="the extra chem is not installed")
     assert dkaf.morgan_fingerprints([]).shape == (0, 2048)
 
 
