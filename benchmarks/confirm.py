@@ -63,13 +63,13 @@ class Data(NamedTuple):
 
 
 def digits(seed: int) -> Data:
-    return past("100", seed, held_out=20, total=120)
+    return past("120", seed)
 
 
-def past(number: str, seed: int, held_out: int | None = None, total: int | None = None) -> Data:
+def past(number: str, seed: int) -> Data:
     """So many past tasks of the digits, one in six of them held out."""
-    total = int(number) if total is None else total
-    held_out = max(1, total // 6) if held_out is None else held_out
+    total = int(number)
+    held_out = max(1, total // 6)
     test, validation, train, _ = dkaf.digits_tasks(170, 500, seed=100 + seed).split(
         50, held_out, total - held_out, 120 - total
     )

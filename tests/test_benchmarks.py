@@ -2,8 +2,11 @@
 
 import dataclasses
 import doctest
+import io
+import itertools
 import json
 import math
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +16,7 @@ pytest.importorskip("botorch", reason="needs the extra dkaf[bench]")
 
 from benchmarks import (
     baseline,
+    confirm,
     evaluation,
     figures,
     grid,
@@ -282,3 +286,25 @@ def test_only_sampled_blocks_are_run() -> None:
 
 def test_the_papers_hours_are_about_two_hundred() -> None:
     assert 200 < grid.PAPER_HOURS < 215
+
+
+def test_molecules_of_one_target_are_on_one_side(tmp_path: Path) -> None:
+    pytest.importorskip("rdkit", reason="needs the extra dkaf[chem]")
+    archive = tmp_path / "assays.tar"
+    with tarfile.open(archive, "w") as tables:
+        for number in range(12):
+            name = f"CHEMBL{number // 2}_{'Ki' if number % 2 else 'EC50'}.csv"  # two assays a target
+            chains = "".join(f"{'C' * (number + 1)}{'O' * n},{n}\n" for n in range(1, 15))
+            text = f"smiles,{confirm.POTENCY}\n{chains}".encode()
+            member = tarfile.TarInfo(name)
+            member.size = len(text)
+            tables.addfile(member, io.BytesIO(text))
+    searched: list[int] = []
+    for fold in range(confirm.FOLDS):
+        data = confirm.molecules(str(archive), fold)
+        # Rows are assays in the order of their names, 14 each; two assays are a target.
+        targets = [{int(row) // 28 for pool in tasks.pools for row in pool} for tasks in data[:3]]
+        assert all(a.isdisjoint(b) for a, b in itertools.combinations(targets, 2))
+        assert len(data.test) == 2 * 2 * confirm.POOLS_AN_ASSAY
+        searched += targets[2]
+    assert sorted(searched) == list(range(6))  # every target is searched once
