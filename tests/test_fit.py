@@ -224,6 +224,22 @@ def test_weights_decay_and_scalars_do_not() -> None:
     assert scalar.item() == 1.0
 
 
+def test_the_encoder_and_nu_take_steps_of_their_own_size() -> None:
+    tasks = conformance.small_tasks(sizes=(20, 20, 20))
+    start = dkaf.fit(tasks, None, "dkl", "ucb", **conformance.TINY, queries=3)
+
+    def moved(**rates: float) -> set[str]:
+        trained = dkaf.fit(tasks, None, "dkaf", "ucb", **conformance.TINY, queries=3, pretrained=start, **rates)
+        before, after = dict(start.named_parameters()), dict(trained.named_parameters())
+        return {name for name in after if not torch.equal(before[name], after[name])}
+
+    everything = moved()
+    encoder = {name for name in everything if name.startswith("prior.encoder.")}
+    assert len(encoder) == 8
+    assert moved(encoder_rate=0.0) == everything - encoder
+    assert moved(nu_rate=0.0) == everything - {"log_nu"}
+
+
 def test_training_that_diverges_says_so() -> None:
     tasks = conformance.small_tasks(sizes=(20, 20, 20))
     with pytest.raises(dkaf.InputError, match="lower the learning rate"):

@@ -154,7 +154,7 @@ def _run_method(method: str, out: Path, seed: int, settings: dict[str, Any]) -> 
 
     train, validation, test = (TaskSet.load(out / f"{name}.npz") for name in ("train", "validation", "test"))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FallbackWarning)  # the report says it
+        warnings.simplefilter("ignore", FallbackWarning)  # the table shows it: a gap that is DKL's
         policy = fit(train, validation, method, ACQUISITION, seed=seed, progress=tell, **settings)
     policy.save(out / f"{method}.safetensors")
     result = evaluate(load(out / f"{method}.safetensors"), test, starts=STARTS, seed=seed)
