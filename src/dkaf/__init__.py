@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dkaf.sources.corpora import load_corpus
     from dkaf.sources.corpus import Corpus
     from dkaf.sources.molecules import morgan_fingerprints
+    from dkaf.sources.past import read_tasks
     from dkaf.sources.similarity import similarity_tasks
     from dkaf.tasks import TaskSet
 
@@ -40,6 +41,7 @@ _HOMES = {
     "load": "dkaf.policies",
     "load_corpus": "dkaf.sources.corpora",
     "morgan_fingerprints": "dkaf.sources.molecules",
+    "read_tasks": "dkaf.sources.past",
     "recipe": "dkaf.settings",
     "similarity_tasks": "dkaf.sources.similarity",
 }
@@ -63,6 +65,7 @@ __all__ = [
     "load",
     "load_corpus",
     "morgan_fingerprints",
+    "read_tasks",
     "recipe",
     "similarity_tasks",
 ]

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 
-def print_json(value: dict[str, Any]) -> None:
+def print_json(value: dict[str, Any] | list[Any]) -> None:
     """Strict JSON: a number that is none, such as the start gap without starting points, is null."""
     print(json.dumps(_without_nan(value), indent=2, allow_nan=False))
 

@@ -20,6 +20,7 @@ from dkaf.policies import GaussianPolicy, KernelPolicy, Policy, Training, build,
 from dkaf.seeding import global_stream, stream
 from dkaf.settings import ACQUISITIONS, AUTO, KERNEL_METHODS, METHODS, Settings, check_choice
 from dkaf.settings import recipe as settings_of
+from dkaf.sources.past import PastTasks
 from dkaf.tasks import TaskSet
 
 
@@ -114,10 +115,12 @@ def _fit(
     with torch.enable_grad():
         with global_stream(seed, "weights and dropout"):
             policy = _untrained(train, method, acquisition, settings, seed, encoder).to(device)
+        if isinstance(train, PastTasks):
+            policy.preparation = train.preparation
         if policy.trained_by_gradient():
             for tasks in (train, validation or train):
                 check_budget(tasks, settings.queries, settings.initial)
-        log = _Log(policy, progress)
+        log = _Log(policy, train, progress)
         if pretrained is not None:
             _take_over(policy, pretrained)
             log.take_over(pretrained.training_log)
@@ -155,7 +158,9 @@ def _untrained(
 ) -> Policy:
     """A policy at the scale of its training data, and of nothing else."""
     rows = np.unique(np.concatenate(train.pools))
-    policy = build(method, acquisition, settings, Inputs.fitted(train.features, rows, settings.inputs), encoder)
+    prepared = isinstance(train, PastTasks) and settings.inputs == "auto"  # each column is scaled by what it is
+    inputs = Inputs.fitted(train.features, rows, "raw" if prepared else settings.inputs)
+    policy = build(method, acquisition, settings, inputs, encoder)
     responses = np.concatenate(train.responses)
     mean, deviation = float(responses.mean()), float(responses.std())
     if deviation <= 1e-9 * abs(mean):
@@ -195,8 +200,10 @@ def _take_over(policy: Policy, pretrained: Policy) -> None:
 class _Log:
     """What happened so far, gathered from the stages' reports."""
 
-    def __init__(self, policy: Policy, progress: Callable[[Progress], None] | None) -> None:
+    def __init__(self, policy: Policy, train: TaskSet, progress: Callable[[Progress], None] | None) -> None:
         self.settings = policy.settings
+        names = train.names if isinstance(train, PastTasks) else ()
+        self.tasks = tuple(zip(names, map(int, train.sizes), strict=False))
         self.trained_by_gradient = bool(policy.trained_by_gradient())
         self.nothing_to_train = next(policy.parameters(), None) is None
         self.progress = progress
@@ -249,6 +256,7 @@ class _Log:
             updates=self.updates,
             best_update=best,
             validation=tuple(self.curve),
+            tasks=self.tasks,
             stopped=stopped,
             seconds=dict(self.seconds),
         )

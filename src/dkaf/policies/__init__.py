@@ -1,21 +1,36 @@
 """Who picks the next candidate: every method of the paper behind one interface."""
 
 import contextlib
+import dataclasses
 import os
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import dkaf.checkpoint as checkpoint
 from dkaf.errors import InputError
 from dkaf.model.inputs import Inputs
 from dkaf.policies.baselines import DeepSetPolicy, MetaBOPolicy, RandomPolicy
 from dkaf.policies.gaussian import GaussianPolicy, KernelPolicy
-from dkaf.policies.policy import NetworkPolicy, Policy, Training, checked_device
-from dkaf.settings import ACQUISITIONS, KERNEL_METHODS, METHODS, Settings, check_choice
+from dkaf.policies.policy import NetworkPolicy, Policy, checked_device
+from dkaf.policies.training import Gain, Training
+from dkaf.settings import ACQUISITIONS, KERNEL_METHODS, METHODS, InputKind, Settings, check_choice
+from dkaf.sources.preparation import Preparation
 
-__all__ = ["GaussianPolicy", "KernelPolicy", "NetworkPolicy", "Policy", "Training", "build", "checked_device", "load"]
+__all__ = [
+    "Gain",
+    "GaussianPolicy",
+    "KernelPolicy",
+    "NetworkPolicy",
+    "Policy",
+    "Training",
+    "build",
+    "checked_device",
+    "describe",
+    "load",
+]
 
 
 def build(
@@ -44,33 +59,17 @@ def load(
     """
     device = checked_device(device)
     tensors, description = checkpoint.read(path)
-    try:
-        settings = Settings(**description["settings"])
-        method, acquisition = description["method"], description["acquisition"]
-        check_choice("method", method, METHODS)
-        check_choice("acquisition", acquisition, ACQUISITIONS)
-        check_choice("inputs", description["inputs"], ("counts", "standardise", "raw"))
-        n_features = description["n_features"]
-        shape = tuple(tensors["inputs.shift"].shape)
-        if type(n_features) is not int or shape != (n_features,) or n_features == 0:
-            raise ValueError(f"n_features is {n_features}, inputs.shift is of shape {shape}")
-        custom, training = description["encoder"], description["training"]
-        pairs = {
-            "validation": tuple((int(update), float(gap)) for update, gap in training["validation"]),
-            "tried": tuple((str(name), float(gap)) for name, gap in training.get("tried", ())),
-        }
-        log = Training(**training | pairs)
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"{path} does not describe a policy ({error}); write it with policy.save") from error
+    said = _checked(path, tensors, description)
+    custom = said.encoder
     if custom is not None and encoder is None:
         raise InputError(f"{path} was trained with an encoder of the caller's, {custom!r}; pass one as encoder=")
-    if method not in ("dkaf", "dkl"):
+    if said.method not in ("dkaf", "dkl"):
         encoder = None  # it has none, whatever its training began with
     elif custom is None and encoder is not None:
         raise InputError(f"{path} was trained with the built-in encoder; leave encoder= out")
     # On the meta device nothing is allocated, whatever sizes the file names; its tensors then take their places.
     with contextlib.nullcontext() if encoder is not None else torch.device("meta"):
-        policy = build(method, acquisition, settings, Inputs(n_features, description["inputs"]), encoder)
+        policy = build(said.method, said.acquisition, said.settings, Inputs(said.n_features, said.inputs), encoder)
     expected = policy.state_dict()
     wrong, both = list(expected.keys() ^ tensors.keys()), expected.keys() & tensors.keys()
     form = {name: [(values[name].shape, values[name].dtype) for values in (expected, tensors)] for name in both}
@@ -81,5 +80,68 @@ def load(
             "missing, extra or of another shape or type); write it with policy.save"
         )
     policy.load_state_dict(tensors, assign=True)
-    policy.training_log = log
+    policy.training_log = said.training
+    policy.preparation = said.preparation
     return policy.to(device).eval()
+
+
+def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What a policy file says of itself, also in words; its encoder is not needed."""
+    tensors, description = checkpoint.read(path)
+    said = _checked(path, tensors, description)
+    features = () if said.preparation is None else said.preparation.features
+    return {
+        "method": said.method,
+        "acquisition": said.acquisition,
+        "n_features": said.n_features,
+        "encoder": said.encoder,
+        "settings": dataclasses.asdict(said.settings),
+        "preparation": None if said.preparation is None else said.preparation.describe(),
+        "columns": {feature.column: feature.in_words() for feature in features},
+        "training": said.training.describe(),
+        "in_words": said.training.in_words(),
+        "gain_in_words": None if said.training.gain is None else said.training.gain.in_words(),
+    }
+
+
+class _Description(NamedTuple):
+    """What a policy file says, checked."""
+
+    method: str
+    acquisition: str
+    settings: Settings
+    n_features: int
+    inputs: InputKind
+    encoder: str | None
+    preparation: Preparation | None
+    training: Training
+
+
+def _checked(path: str | os.PathLike[str], tensors: dict[str, Tensor], description: dict[str, Any]) -> _Description:
+    try:
+        settings = Settings(**description["settings"])
+        method, acquisition, inputs = (description[name] for name in ("method", "acquisition", "inputs"))
+        check_choice("method", method, METHODS)
+        check_choice("acquisition", acquisition, ACQUISITIONS)
+        check_choice("inputs", inputs, ("counts", "standardise", "raw"))
+        n_features = description["n_features"]
+        shape = tuple(tensors["inputs.shift"].shape)
+        if type(n_features) is not int or shape != (n_features,) or n_features == 0:
+            raise ValueError(f"n_features is {n_features}, inputs.shift is of shape {shape}")
+        encoder, training = description["encoder"], description["training"]
+        if not isinstance(encoder, str | None):
+            raise TypeError(f"its encoder is {encoder!r}")
+        pairs = {
+            "validation": tuple((int(update), float(gap)) for update, gap in training["validation"]),
+            "tried": tuple((str(name), float(gap)) for name, gap in training.get("tried", ())),
+            "tasks": tuple((str(name), int(size)) for name, size in training.get("tasks", ())),
+            "gain": None if training.get("gain") is None else Gain.of(training["gain"]),
+        }
+        log = Training(**training | pairs)
+        prepared = description.get("preparation")
+        preparation = None if prepared is None else Preparation.of(prepared)
+        if preparation is not None and preparation.width != n_features:
+            raise ValueError(f"n_features is {n_features}, its preparation gives {preparation.width}")
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
+        raise InputError(f"{path} does not describe a policy ({error}); write it with policy.save") from error
+    return _Description(method, acquisition, settings, n_features, inputs, encoder, preparation, log)

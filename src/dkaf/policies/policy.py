@@ -24,44 +24,9 @@ import dkaf.checkpoint as checkpoint
 from dkaf.errors import InputError
 from dkaf.model.inputs import Inputs, Rows
 from dkaf.model.prior import Pool
+from dkaf.policies.training import Training
 from dkaf.settings import Settings
-
-
-@dataclasses.dataclass(frozen=True)
-class Training:
-    """What happened while a policy was trained."""
-
-    pretrain_updates: int = 0
-    updates: int = 0
-    best_update: int = 0
-    """The policy-gradient update whose weights were kept; 0 is the policy before the first."""
-    validation: tuple[tuple[int, float], ...] = ()
-    """(update, cumulative gap on the validation tasks in units of y) at each validation of the policy gradient."""
-    tried: tuple[tuple[str, float], ...] = ()
-    """Validation gaps of all that acquisition="auto" chose from, in units of y."""
-    stopped: str = ""
-    """Why training ended, in words."""
-    seconds: dict[str, float] = dataclasses.field(default_factory=dict, compare=False)
-    """Seconds of each stage; not stored in the file, so that equal policies are equal files."""
-
-    def in_words(self) -> str:
-        """What happened, as a sentence.
-
-        >>> Training(updates=300, best_update=210, validation=((0, 8.1), (210, 6.6)), stopped="did all 300").in_words()
-        'did all 300: validation gap 6.6 at update 210, was 8.1 before end-to-end training'
-        """
-        words = self.stopped
-        if self.validation:
-            before = f"{self.validation[0][1]:.4g}"
-            if self.best_update:
-                gap = dict(self.validation)[self.best_update]
-                words += f": validation gap {gap:.4g} at update {self.best_update}, was {before} before"
-            else:
-                words += f": validation gap {before}, no lower than before"
-            words += " end-to-end training"
-        if self.tried:
-            words += "; validation gaps " + ", ".join(f"{name} {gap:.4g}" for name, gap in self.tried)
-        return words
+from dkaf.sources.preparation import Preparation
 
 
 class Policy(nn.Module, ABC):
@@ -78,6 +43,7 @@ class Policy(nn.Module, ABC):
         self.acquisition = acquisition
         self.settings = settings
         self.training_log = Training()
+        self.preparation: Preparation | None = None
         self.register_buffer("response_shift", torch.zeros((), dtype=torch.float64))
         self.register_buffer("response_scale", torch.ones((), dtype=torch.float64))
 
@@ -149,7 +115,8 @@ class Policy(nn.Module, ABC):
             "n_features": self.n_features,
             "inputs": self.inputs.kind,
             "encoder": None,
-            "training": {k: v for k, v in dataclasses.asdict(self.training_log).items() if k != "seconds"},
+            "preparation": None if self.preparation is None else self.preparation.describe(),
+            "training": self.training_log.describe(),
         }
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -7,10 +7,19 @@ import scipy.sparse as sp
 
 from dkaf.errors import InputError, whole_number
 
+RADIUS, BITS = 2, 2048
 MOST_RADIUS, MOST_BITS = 16, 2**24
 
 
-def morgan_fingerprints(smiles: Iterable[str], *, radius: int = 2, bits: int = 2048) -> sp.csr_array:
+class MoleculeError(InputError):
+    """A text that is no molecule; `row` is where it stands, from 0."""
+
+    def __init__(self, row: int, text: object) -> None:
+        super().__init__(f"every molecule is a SMILES string, row {row} is {text!r}; mend or drop it")
+        self.row = row
+
+
+def morgan_fingerprints(smiles: Iterable[str], *, radius: int = RADIUS, bits: int = BITS) -> sp.csr_array:
     """Of each molecule how often every circular neighbourhood of its atoms occurs, hashed to `bits` columns.
 
     Sparse counts, one row a molecule, ready for `TaskSet.from_arrays`. Needs `pip install dkaf[chem]`.
@@ -26,11 +35,10 @@ def morgan_fingerprints(smiles: Iterable[str], *, radius: int = 2, bits: int = 2
         )
     if isinstance(smiles, str) or not isinstance(smiles, Iterable):
         raise InputError(f"smiles are many texts, {smiles!r} came; pass a list of them")
-    try:
-        from rdkit import Chem, rdBase
-        from rdkit.Chem import rdFingerprintGenerator
-    except ImportError:
-        raise InputError("molecules need RDKit, which is not here; pip install dkaf[chem]") from None
+    need_rdkit()
+    from rdkit import Chem, rdBase
+    from rdkit.Chem import rdFingerprintGenerator
+
     generator = rdFingerprintGenerator.GetMorganGenerator(radius=radius, fpSize=bits)
     columns: list[int] = []
     counts: list[int] = []
@@ -40,7 +48,7 @@ def morgan_fingerprints(smiles: Iterable[str], *, radius: int = 2, bits: int = 2
             readable = isinstance(text, str) and text.strip() and text.isascii()
             molecule = Chem.MolFromSmiles(text) if readable else None
             if molecule is None:
-                raise InputError(f"every molecule is a SMILES string, row {number} is {text!r}; mend or drop it")
+                raise MoleculeError(number, text)
             found = generator.GetCountFingerprint(molecule).GetNonzeroElements()
             columns += found.keys()
             counts += found.values()
@@ -51,3 +59,21 @@ def morgan_fingerprints(smiles: Iterable[str], *, radius: int = 2, bits: int = 2
     )
     matrix.sort_indices()
     return matrix
+
+
+def need_rdkit() -> None:
+    """Refuse where RDKit is not installed."""
+    try:
+        import rdkit  # noqa: F401
+    except ImportError:
+        raise InputError("molecules need RDKit, which is not here; pip install dkaf[chem]") from None
+
+
+def are_molecules(texts: Iterable[str]) -> bool:
+    """Whether each text can be read as a molecule; false where RDKit is not installed."""
+    try:
+        from rdkit import Chem, rdBase
+    except ImportError:
+        return False
+    with rdBase.BlockLogs():
+        return all(text.isascii() and Chem.MolFromSmiles(text) is not None for text in texts)

@@ -296,7 +296,7 @@ def open_pool(pool: PoolLike, columns: Sequence[str] | None = None) -> Candidate
     if isinstance(pool, str | os.PathLike):
         path = Path(os.path.realpath(pool))
         if path.suffix.lower() in (".parquet", ".pq"):
-            _need_pyarrow()
+            need_pyarrow()
             return ParquetPool(path, columns)
         _check_no_columns(columns)
         if path.suffix.lower() == ".npy":
@@ -337,7 +337,7 @@ def _check_no_columns(columns: Sequence[str] | None) -> None:
         raise InputError("columns= names the columns of a Parquet file, another pool came; leave it out")
 
 
-def _need_pyarrow() -> None:
+def need_pyarrow() -> None:
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError as error:

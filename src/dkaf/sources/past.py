@@ -1,0 +1,203 @@
+"""Finished searches as people keep them: a file each, or one long table with a column that says which search it was."""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from dkaf.errors import InputError
+from dkaf.sources.preparation import Detected, Preparation, fit_preparation
+from dkaf.sources.tables import SUFFIXES, Table, is_missing, numbers, read_table
+from dkaf.tasks import LARGEST_RESPONSE, FloatArray, TaskSet
+
+CAMPAIGN_SUFFIX = ".db"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PastTasks(TaskSet):
+    """Tasks that came from tables: what they are called, and how their columns became features.
+
+    A policy that is trained on them keeps the preparation, and takes tables as pools.
+    """
+
+    names: tuple[str, ...] = ()
+    preparation: Preparation | None = None
+    columns: Mapping[str, Detected] | None = None
+    """What each column was taken for."""
+
+    def subset(self, chosen: Sequence[int] | slice) -> "PastTasks":
+        """The chosen tasks, in that order, over the same features."""
+        names = tuple(self.names[number] for number in np.arange(len(self))[chosen])
+        part = super().subset(chosen)
+        assert isinstance(part, PastTasks)
+        return replace(part, names=names)
+
+
+def read_tasks(
+    sources: Any,
+    *,
+    response: str,
+    id: str | None = None,  # noqa: A002 - what the user calls it
+    task: str | None = None,
+    kinds: Mapping[str, str] | None = None,
+    minimise: bool = False,
+    impute: bool = False,
+    delimiter: str | None = None,
+    encoding: str | None = None,
+) -> PastTasks:
+    """Finished searches from tables, ready for `fit`.
+
+    `sources` is a folder, a CSV, TSV or Parquet file, a pandas or polars frame, or a list of these; each table is a
+    search, or, with `task`, the rows of each value of that column are one. `response` is the column that was measured,
+    `id` the one that names candidates. All others are features: numbers, categories, texts or molecules (SMILES, with
+    `dkaf[chem]`) as detected, or as `kinds` says (`{"solvent": "categorical", "notes": "ignore"}`).
+    Missing features are refused unless `impute` says to fill them in. `minimise` says that a smaller response is
+    better; the tasks then have it with the other sign.
+
+    >>> import pandas as pd, dkaf
+    >>> past = pd.DataFrame({"oven": ["a", "b", "a", "b"], "heat": [1.0, 2.0, 3.0, 4.0], "yield": [5, 6, 7, 8], "day": list("xxyy")})
+    >>> tasks = dkaf.read_tasks(past, response="yield", task="day")
+    >>> tasks.names, tasks.n_features
+    (('x', 'y'), 3)
+    """
+    tables = [
+        read_table(source, delimiter=delimiter, encoding=encoding) for source in _files(sources)
+    ]
+    return tasks_of_tables(
+        tables, response=response, id=id, task=task, kinds=kinds, minimise=minimise, impute=impute
+    )
+
+
+def tasks_of_tables(
+    tables: Sequence[Table],
+    *,
+    response: str,
+    id: str | None = None,  # noqa: A002
+    task: str | None = None,
+    kinds: Mapping[str, str] | None = None,
+    minimise: bool = False,
+    impute: bool = False,
+) -> PastTasks:
+    """`read_tasks`, of tables that were read."""
+    for table in tables:
+        for option, column in (("--response", response), ("--id", id), ("--task", task)):
+            if column is not None:
+                table.column(column, option)
+        if table.n_rows == 0:
+            raise InputError(f"a finished search has candidates, {table.name} has a header and no rows; leave it out")
+    named = len({name for name in (response, id, task) if name is not None}) == 3 - (id, task).count(None)
+    if not named:
+        raise InputError(f"response, id and task are columns of their own, {response!r}, {id!r} and {task!r} came")
+    measured = [_responses(table, response) for table in tables]
+    preparation, taken = fit_preparation(
+        tables, response=response, id=id, task=task, kinds=kinds, minimise=minimise, impute=impute
+    )
+    names: list[str] = []
+    pools: list[Any] = []
+    values: list[FloatArray] = []
+    blocks: list[Any] = []
+    first_row = 0
+    for table, responses in zip(tables, measured, strict=True):
+        blocks.append(preparation.matrix(table, impute=impute))
+        for name, rows in _searches(table, task):
+            if id is not None:
+                check_ids(table, id, rows)
+            names.append(name)
+            pools.append(first_row + np.array(rows, dtype=np.int64))
+            values.append(-responses[rows] if minimise else responses[rows])
+        first_row += table.n_rows
+    features = sp.csr_array(sp.vstack(blocks, format="csr")) if sp.issparse(blocks[0]) else np.vstack(blocks)
+    checked = TaskSet.from_arrays(features, pools, values)
+    return PastTasks(checked.features, checked.pools, checked.responses, None, tuple(names), preparation, taken)
+
+
+def follows_response(tasks: PastTasks, tables_column: str) -> bool:
+    """Whether a numeric feature ranks the candidates of every task as the response does: is it another form of it?"""
+    from scipy.stats import spearmanr
+
+    assert tasks.preparation is not None
+    first = 0
+    for feature in tasks.preparation.features:
+        if feature.column == tables_column:
+            break
+        first += feature.width
+    column: Any = tasks.features[:, [first]]
+    column = (column.toarray() if sp.issparse(column) else column).ravel()
+    large = [task for task in tasks if len(task.pool) >= 5 and np.ptp(task.responses) > 0 and np.ptp(column[task.pool]) > 0]
+    return bool(large) and all(abs(spearmanr(column[t.pool], t.responses).statistic) > 0.98 for t in large)
+
+
+def check_ids(table: Table, column: str, rows: Sequence[int] | range) -> list[str]:
+    """The ids of some rows: each has one, and no two the same."""
+    texts = table.texts(column)
+    seen: dict[str, int] = {}
+    for row in rows:
+        text = texts[row].strip()
+        if is_missing(text):
+            raise InputError(f"every candidate has an id, row {row + 1} of {table.name} has none in column {column!r}; fill it in")
+        if text in seen:
+            raise InputError(
+                f"an id names one candidate, rows {seen[text] + 1} and {row + 1} of {table.name} both have {text!r} in "
+                f"column {column!r}; keep one of them"
+            )
+        seen[text] = row
+    return list(seen)
+
+
+def response_of(table: str, row: int, column: str, value: float) -> float:
+    """A response that can be worked with."""
+    if np.isnan(value):
+        raise InputError(f"every row has a response, row {row + 1} of {table} has none in column {column!r}; fill it in or take the row out")
+    if not abs(value) <= LARGEST_RESPONSE:
+        raise InputError(
+            f"responses are within +-{LARGEST_RESPONSE:g}, row {row + 1} of {table} has {value} in column {column!r}; rescale it"
+        )
+    return value
+
+
+def _responses(table: Table, column: str) -> FloatArray:
+    values, other = numbers(table.columns[column])
+    if other:
+        raise InputError(
+            f"responses are numbers, row {other[0] + 1} of {table.name} has {table.texts(column)[other[0]]!r} in column "
+            f"{column!r}; correct it or take the row out"
+        )
+    for row in np.flatnonzero(~(np.abs(values) <= LARGEST_RESPONSE)):
+        response_of(table.name, int(row), column, float(values[row]))
+    return values
+
+
+def _searches(table: Table, task: str | None) -> list[tuple[str, list[int]]]:
+    """The name of each search in a table, and its rows."""
+    if task is None:
+        return [(Path(table.name).stem, list(range(table.n_rows)))]
+    searches: dict[str, list[int]] = {}
+    for row, text in enumerate(table.texts(task)):
+        if is_missing(text):
+            raise InputError(f"every row says which task it is of, row {row + 1} of {table.name} does not in column {task!r}; fill it in")
+        searches.setdefault(text.strip(), []).append(row)
+    return list(searches.items())
+
+
+def _files(sources: Any) -> list[Any]:
+    """Tables, in order: of a folder, its files by name."""
+    if isinstance(sources, str | os.PathLike) or not isinstance(sources, Iterable) or hasattr(sources, "columns"):
+        sources = [sources]
+    found: list[Any] = []
+    for source in sources:
+        if isinstance(source, str | os.PathLike) and Path(source).is_dir():
+            inside = sorted(
+                path for path in Path(source).iterdir() if path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
+            )
+            if not inside:
+                raise InputError(f"a folder of past tasks has {', '.join(SUFFIXES)} files, {source} has none; name another")
+            found += inside
+        else:
+            found.append(source)
+    if not found:
+        raise InputError("training needs at least one task, none came; pass finished searches")
+    return found

@@ -1,0 +1,225 @@
+"""Tables as people have them: CSV, TSV and Parquet files, pandas and polars frames; one message for what is wrong.
+
+A column is a list of texts, or, where the source knows its numbers, an array of them. Missing values are empty texts
+and NaN. Rows are counted from 1, the header not among them, as a person counts them.
+"""
+
+import csv
+import io
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from dkaf.errors import InputError
+from dkaf.tasks import FloatArray
+
+Column: TypeAlias = FloatArray | list[str]
+
+SUFFIXES = (".csv", ".tsv", ".parquet", ".pq")
+DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+LONGEST_FIELD = 1 << 28
+MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "<na>"})  # in lower case
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Named columns of one length."""
+
+    name: str
+    """What messages call it: a file's path."""
+    columns: dict[str, Column]
+    n_rows: int
+
+    def column(self, name: str, option: str) -> Column:
+        """A column that the caller named by an option."""
+        if name not in self.columns:
+            raise InputError(f"{option} names a column, {self.name} has {self._has()} and no {name!r}; name one of them")
+        return self.columns[name]
+
+    def texts(self, name: str) -> list[str]:
+        """A column as texts, the same whichever source it came from; numbers that are whole without a point."""
+        column = self.columns[name]
+        if isinstance(column, list):
+            return column
+        return ["" if np.isnan(value) else _written(value) for value in column.tolist()]
+
+    def rows(self, chosen: Sequence[int], name: str | None = None) -> "Table":
+        """Some of its rows."""
+        columns: dict[str, Column] = {
+            key: [column[row] for row in chosen] if isinstance(column, list) else column[np.asarray(chosen, dtype=int)]
+            for key, column in self.columns.items()
+        }
+        return Table(self.name if name is None else name, columns, len(chosen))
+
+    def _has(self) -> str:
+        names = [repr(name) for name in self.columns]
+        return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+
+
+def read_table(source: Any, *, delimiter: str | None = None, encoding: str | None = None) -> Table:
+    """A table from a path, or from a pandas or polars frame."""
+    if not isinstance(source, str | os.PathLike):
+        return _frame(source)
+    path = Path(source)
+    if not path.is_file():
+        raise InputError(f"a table is a file, {path} {'is a folder' if path.is_dir() else 'does not exist'}; correct it")
+    if path.suffix.lower() in (".parquet", ".pq"):
+        return _parquet(path)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}; make it readable") from error
+    return _csv(str(path), path.suffix.lower(), content, delimiter, encoding)
+
+
+def is_missing(text: str) -> bool:
+    """Whether a field says that it holds nothing."""
+    return text.strip().lower() in MISSING
+
+
+def number_of(text: str) -> float | None:
+    """The number that a field holds; NaN for a missing one, None where it is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan") if is_missing(text) else None
+
+
+def numbers(column: Column) -> tuple[FloatArray, list[int]]:
+    """A column as numbers, NaN where one is missing; and which rows, from 0, hold something else."""
+    if not isinstance(column, list):
+        return column, []
+    try:
+        return np.array(column, dtype=np.float64), []
+    except ValueError:
+        values = [number_of(text) for text in column]
+        other = [row for row, value in enumerate(values) if value is None]
+        return np.array([np.nan if value is None else value for value in values], dtype=np.float64), other
+
+
+def _written(value: float) -> str:
+    return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
+
+
+def _csv(name: str, suffix: str, content: bytes, delimiter: str | None, encoding: str | None) -> Table:
+    text = _decoded(name, content, encoding)
+    separator = delimiter or ("\t" if suffix == ".tsv" else ",")
+    if len(separator) != 1:
+        raise InputError(f"--delimiter is one character, {delimiter!r} came; quote it in the shell")
+    if "\0" in text:
+        raise InputError(f"a table is text, {name} holds zero bytes; is it a spreadsheet? Save it as CSV")
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    usual_limit = csv.field_size_limit(LONGEST_FIELD)
+    try:
+        header = [column.strip() for column in next(reader, [])]
+        _check_header(name, header, separator)
+        rows = []
+        for number, row in enumerate((row for row in reader if row), 1):
+            if len(row) != len(header):
+                raise InputError(
+                    f"every row has the header's {len(header)} columns, row {number} of {name} (line {reader.line_num}) "
+                    f"has {len(row)}; correct it, or put fields with {DELIMITERS.get(separator, repr(separator))} in quotes"
+                )
+            rows.append(row)
+    except csv.Error as error:
+        raise InputError(f"line {reader.line_num} of {name} is no CSV ({error}); correct it") from error
+    finally:
+        csv.field_size_limit(usual_limit)
+    fields: Iterable[Sequence[str]] = zip(*rows, strict=True) if rows else [()] * len(header)
+    columns: dict[str, Column] = {key: list(values) for key, values in zip(header, fields, strict=True)}
+    return Table(name, columns, len(rows))
+
+
+def _decoded(name: str, content: bytes, encoding: str | None) -> str:
+    try:
+        return content.decode(encoding or "utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise InputError(
+            f"a table is UTF-8 unless --encoding says otherwise, line {line} of {name} is not "
+            f"{encoding or 'UTF-8'}; convert it, or try --encoding cp1252"
+        ) from error
+    except LookupError as error:
+        raise InputError(f"--encoding names an encoding, {encoding!r} is unknown; try utf-8 or cp1252") from error
+
+
+def _check_header(name: str, header: list[str], separator: str) -> None:
+    if not header:
+        raise InputError(f"a table starts with the names of its columns, {name} is empty; add them")
+    if len(header) == 1:
+        for other in DELIMITERS:
+            if other != separator and other in header[0]:
+                raise InputError(
+                    f"columns are separated by {DELIMITERS.get(separator, repr(separator))}, the header of {name} is one "
+                    f"column, {header[0]!r}; for {DELIMITERS[other]} pass --delimiter {_shell(other)}"
+                )
+    if "" in header:
+        raise InputError(f"columns have names, column {header.index('') + 1} of {name} has none; name it")
+    seen = set()
+    for column in header:
+        if column in seen:
+            raise InputError(f"columns have names of their own, {name} has two called {column!r}; rename one")
+        seen.add(column)
+
+
+def _shell(delimiter: str) -> str:
+    return "$'\\t'" if delimiter == "\t" else f"'{delimiter}'"
+
+
+def _parquet(path: Path) -> Table:
+    from dkaf.sources.pools import need_pyarrow
+
+    need_pyarrow()
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(path)
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"{path} is not a whole Parquet file ({reason}); write or copy it again") from error
+    if len(set(table.column_names)) != len(table.column_names):
+        raise InputError(f"columns have names of their own, {path} repeats one; rename it")
+    columns = {name: _values(str(path), name, table.column(name).to_pylist()) for name in table.column_names}
+    return Table(str(path), columns, table.num_rows)
+
+
+def _frame(frame: Any) -> Table:
+    """pandas and polars agree on this much."""
+    try:
+        names = list(frame.columns)
+        columns = {str(name): _values("the frame", str(name), frame[name].to_numpy().tolist()) for name in names}
+    except (AttributeError, TypeError, KeyError):
+        raise InputError(
+            f"a table is a path, or a pandas or polars frame, {type(frame).__name__} came; pass one of these"
+        ) from None
+    if len(columns) != len(names):
+        raise InputError("columns have names of their own, the frame repeats one; rename it")
+    return Table("the frame", columns, len(frame))
+
+
+def _values(table: str, name: str, values: list[Any]) -> Column:
+    """What a source of typed values holds, as a column."""
+    if all(value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in values):
+        try:
+            return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+        except OverflowError:
+            raise InputError(f"numbers are finite, column {name!r} of {table} has one that is not; rescale it") from None
+    texts = []
+    for row, value in enumerate(values, 1):
+        if value is None or (isinstance(value, float) and np.isnan(value)):
+            texts.append("")
+        elif isinstance(value, str | bool | int | float):
+            texts.append(str(value))
+        elif type(value).__name__ in ("NAType", "NaTType"):  # pandas' own words for nothing
+            texts.append("")
+        else:
+            raise InputError(
+                f"a field is a number or a text, row {row} of {table} has {type(value).__name__} in column {name!r}; "
+                "convert the column or leave it out"
+            )
+    return texts
