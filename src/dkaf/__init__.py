@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from dkaf.campaign.campaign import Campaign, Candidate
     from dkaf.errors import FallbackWarning, InputError, Interrupted
     from dkaf.evaluation import Result, evaluate
     from dkaf.learning.fit import fit
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 # Where each public name lives. Imported at first use, so that the command line answers before PyTorch is there.
 _HOMES = {
+    "Campaign": "dkaf.campaign.campaign",
+    "Candidate": "dkaf.campaign.campaign",
     "Corpus": "dkaf.sources.corpus",
     "FallbackWarning": "dkaf.errors",
     "InputError": "dkaf.errors",
@@ -47,6 +50,8 @@ _HOMES = {
 }
 
 __all__ = [
+    "Campaign",
+    "Candidate",
     "Corpus",
     "FallbackWarning",
     "InputError",

@@ -27,7 +27,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             os.fsync(file.fileno())
         os.chmod(beside, 0o666 & ~_umask())  # mkstemp makes files that nobody else can read
         os.replace(beside, path)
-        _flush_folder(path.parent)
+        flush_folder(path.parent)
     except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(beside)
@@ -63,7 +63,7 @@ def _umask() -> int:
     return current
 
 
-def _flush_folder(folder: Path) -> None:
+def flush_folder(folder: Path) -> None:
     with contextlib.suppress(
         OSError
     ):  # some systems cannot flush a folder; the rename is then as durable as they make it

@@ -25,7 +25,7 @@ from dkaf.representations import Filed, Held, LateBar, Passing, Representations,
 from dkaf.seeding import stream
 from dkaf.sources.corpus import cache_folder
 from dkaf.sources.pools import PoolLike, open_pool
-from dkaf.tasks import LARGEST_RESPONSE
+from dkaf.tasks import LARGEST_RESPONSE, FloatArray
 
 MEMORY = 3 << 29  # bytes; with Python and PyTorch, 2 GiB
 PASS_ROWS, PASS_BYTES = 1 << 14, 1 << 25  # of a pass, at once
@@ -139,7 +139,7 @@ class Search:
         self._asked: dict[int, Rows] = {}  # rows that were ever named, and their representations
         self._known: dict[int, Rows] = {}  # the same of observed rows
         self._kept: _Kept | None = None
-        self._last: _Best | None = None  # of the pass after all that was told
+        self._last: tuple[Any, _Best] | None = None  # of the pass after all that was told
 
     def __len__(self) -> int:
         """How many candidates there are."""
@@ -164,9 +164,7 @@ class Search:
         `queried` is false for what was known before the search: a policy that explores less with every query (GP-MI)
         does not count it. By default it is whether `ask` has ever named the candidate.
         """
-        place = whole_number("a row", row)
-        if not 0 <= place < len(self):
-            raise InputError(f"the pool's rows go from 0 to {len(self) - 1}, {place} came; tell a row that ask named")
+        place = self._place(row)
         try:
             number = float(value)
         except (TypeError, ValueError, OverflowError):
@@ -179,36 +177,118 @@ class Search:
         self._observed.append(Observation(place, number, place in self._asked if queried is None else bool(queried)))
         self._last = None
 
+    def forget(self) -> None:
+        """Begin anew: nothing was told, nothing asked. What was computed of the pool itself stays."""
+        self._observed, self._asked, self._known = [], {}, {}
+        self._kept = self._last = None
+
+    def prepare(self) -> None:
+        """Do now what the first `ask` would do: encode the pool."""
+        self._pool.check()
+        self._representations.complete(self._progress)
+
     @torch.no_grad()
-    def ask(self, n: SupportsIndex = 1) -> tuple[Suggestion, ...]:
+    def ask(
+        self, n: SupportsIndex = 1, *, pending: Sequence[SupportsIndex] = (), excluded: Sequence[SupportsIndex] = ()
+    ) -> tuple[Suggestion, ...]:
         """The `n` candidates to try next, none that was told already, best first. Asking changes no later answer.
 
         They are chosen one after the other, each as if those before it had given what is expected of them, so that
-        they differ. Policies that expect nothing (RL, Random) name their n best scores.
+        they differ. `pending` are rows that are being tried: they are not named again, and count as if they had given
+        what is expected of them. `excluded` are rows never to be named. Policies that expect nothing (RL, Random) name
+        their n best scores.
         """
         n = whole_number("n", n)
-        left = len(self) - len({observation.row for observation in self._observed})
+        tried = list(dict.fromkeys(self._place(row) for row in pending))
+        told = dict.fromkeys(observation.row for observation in self._observed)
+        tried = [row for row in tried if row not in told]
+        closed = dict.fromkeys([*told, *tried, *map(self._place, excluded)])
+        left = len(self) - len(closed)
         if not 1 <= n <= LARGEST_BATCH:
             raise InputError(f"ask names 1 to {LARGEST_BATCH} candidates, {n} were asked for; tell some in between")
         if n > left:
             raise InputError(f"{n} candidates were asked for, {left} of {len(self)} are not told yet; ask for fewer")
-        self._pool.check()
-        self._representations.complete(self._progress)
+        self.prepare()
         events = [_Event(row, self._scaled(value), queried) for row, value, queried in self._observed]
-        for row, _, _ in events:
-            if row not in self._known:
-                named = self._asked.get(row)
-                self._known[row] = self._representations.rows([row]) if named is None else named
+        known = {row: self._known_row(row) for row in told}
+        out = {row: self._known_row(row) for row in closed if row not in known}
         if isinstance(self._policy, GaussianPolicy):
-            return self._believed(self._policy, n, events)
-        best = self._pass(events, self._known, n)
+            events += self._expected(self._policy, events, known, tried)
+            return self._believed(self._policy, n, events, known | out)
+        best = self._pass(events, known | out, n)
         answer = []
         for place, (row, score) in enumerate(zip(best.rows[:n].tolist(), best.scores[:n].tolist(), strict=True)):
             self._asked[row] = picked(best.z, torch.tensor([place]))
             answer.append(Suggestion(row, score, None, None))
         return tuple(answer)
 
-    def _believed(self, policy: GaussianPolicy, n: int, events: list[_Event]) -> tuple[Suggestion, ...]:
+    @torch.no_grad()
+    def by_chance(self, n: SupportsIndex = 1, *, excluded: Sequence[SupportsIndex] = ()) -> tuple[Suggestion, ...]:
+        """`n` candidates at random, by the seed, none that was told already; what is expected of them."""
+        n = whole_number("n", n)
+        closed = {observation.row for observation in self._observed}.union(map(self._place, excluded))
+        order = torch.randperm(len(self), generator=stream(self._seed, "chance")).tolist()
+        rows = [row for row in order[: n + len(closed)] if row not in closed][:n]
+        if len(rows) < n:
+            raise InputError(f"{n} candidates were asked for, {len(rows)} are not told yet; ask for fewer")
+        beliefs = self.believe(rows)
+        if beliefs is None:
+            return tuple(Suggestion(row, 0.0, None, None) for row in rows)
+        return tuple(Suggestion(row, 0.0, float(m), float(s)) for row, m, s in zip(rows, *beliefs, strict=True))
+
+    @torch.no_grad()
+    def believe(self, rows: Sequence[SupportsIndex]) -> tuple[FloatArray, FloatArray] | None:
+        """The response expected of each row, and its standard deviation; None for policies that believe nothing."""
+        policy = self._policy
+        places = [self._place(row) for row in rows]
+        if not isinstance(policy, GaussianPolicy):
+            return None
+        self.prepare()
+        events = [_Event(row, self._scaled(value), queried) for row, value, queried in self._observed]
+        points, known = self._placed(
+            self._representations.rows(places), {e.row: self._known_row(e.row) for e in events}
+        )
+        state = policy.begin(points, 1, torch.Generator())
+        for event in events:
+            state = self._after(points, state, event, known[event.row])
+        mean, var = (belief[0, 0, : len(places)].double().cpu() for belief in (state.beliefs.mean, state.beliefs.var))
+        shift, scale = float(policy.response_shift), float(policy.response_scale)
+        return (shift + scale * mean).numpy(), (scale * var.sqrt()).numpy()
+
+    @torch.no_grad()
+    def representations(self, rows: Sequence[SupportsIndex]) -> FloatArray:
+        """What the policy's encoder makes of each row; of policies without one, the scaled features."""
+        self.prepare()
+        z = self._representations.rows([self._place(row) for row in rows])
+        return (z.dense() if isinstance(z, SparseRows) else z).double().cpu().numpy()
+
+    def _place(self, row: SupportsIndex) -> int:
+        place = whole_number("a row", row)
+        if not 0 <= place < len(self):
+            raise InputError(f"the pool's rows go from 0 to {len(self) - 1}, {place} came; name a row of the pool")
+        return place
+
+    def _known_row(self, row: int) -> Rows:
+        if row not in self._known:
+            named = self._asked.get(row)
+            self._known[row] = self._representations.rows([row]) if named is None else named
+        return self._known[row]
+
+    def _expected(
+        self, policy: GaussianPolicy, events: list[_Event], known: dict[int, Rows], rows: list[int]
+    ) -> list[_Event]:
+        """What is expected of rows that are being tried. Filling one in moves no mean, so all come from one posterior."""
+        if not rows:
+            return []
+        points, places = self._placed(joined([self._known_row(row) for row in rows]), known)
+        state = policy.begin(points, 1, torch.Generator())
+        for event in events:
+            state = self._after(points, state, event, places[event.row])
+        return [_Event(row, state.beliefs.mean[0, 0, place].clone(), True) for place, row in enumerate(rows)]
+
+    def _believed(
+        self, policy: GaussianPolicy, n: int, events: list[_Event], known: dict[int, Rows]
+    ) -> tuple[Suggestion, ...]:
         """Choose n candidates, each given the expected responses of those before it.
 
         Filling in what is expected leaves all means as they are, shrinks variances, and lets xi and the best response
@@ -216,7 +296,6 @@ class Search:
         kept of a pass is the best of all; only when there is none left, another pass is needed.
         """
         answer: list[Suggestion] = []
-        known = dict(self._known)
         while True:
             best = self._pass(events, known, n)
             # Without an observation EI improves on 0, and the first that is filled in may be below it.
@@ -250,9 +329,11 @@ class Search:
     def _pass(self, events: list[_Event], known: dict[int, Rows], n: int) -> _Best:
         """The best candidates that no event is of, at least n."""
         k = max(n, min(KEPT, int(PASS_BYTES // self._representations.bytes_per_row)))
-        told_only = len(events) == len(self._observed)
-        if told_only and self._last is not None and len(self._last.rows) >= min(k, len(self) - len(known)):
-            return self._last
+        question = (len(events), frozenset(known))
+        if self._last is not None and self._last[0] == question:
+            best = self._last[1]
+            if len(best.rows) >= min(k, len(self) - len(known)):
+                return best
         kept = self._whole(events)
         if kept is None:
             best = self._streamed(events, known, k)
@@ -260,8 +341,8 @@ class Search:
             scores = _checked(self._policy.scores(kept.points, kept.state)[0, 0], 0, known)
             rows = _best_places(scores, k)
             best = _Best(rows, scores[rows], self._representations.rows(rows.tolist()))
-        if told_only:
-            self._last = best
+        if len(events) == len(self._observed):
+            self._last = (question, best)
         return best
 
     def _whole(self, events: list[_Event]) -> _Kept | None:

@@ -50,5 +50,3 @@ def _evaluate(options: argparse.Namespace) -> None:
     print("gap at start    " + f"{result.start_gaps.mean():.4g}")
     print("after query     " + " ".join(f"{number:>7}" for number in range(1, options.queries + 1)))
     print("gap             " + " ".join(f"{gap:>7.4g}" for gap in after_each))
-
-

@@ -67,7 +67,9 @@ def table_options(options: argparse.Namespace) -> dict[str, Any]:
     for assignment in options.kinds:
         column, sign, kind = assignment.rpartition("=")
         if not sign or not column:
-            raise InputError(f"--kind takes COLUMN=KIND, {assignment!r} came; write for example --kind solvent=categorical")
+            raise InputError(
+                f"--kind takes COLUMN=KIND, {assignment!r} came; write for example --kind solvent=categorical"
+            )
         kinds[column] = kind.strip()
     return {
         "kinds": kinds,

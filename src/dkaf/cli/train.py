@@ -40,7 +40,9 @@ def _add_train(commands: Any) -> None:
         description="Train a policy on finished searches and write it as a safetensors file: tables (CSV, TSV, Parquet), "
         "one a search or all in one with --task, folders of them, campaigns, or one .npz file that TaskSet.save wrote.",
     )
-    parser.add_argument("tasks", metavar="PAST", nargs="+", help="finished searches: folders, tables, campaigns, or one .npz")
+    parser.add_argument(
+        "tasks", metavar="PAST", nargs="+", help="finished searches: folders, tables, campaigns, or one .npz"
+    )
     parser.add_argument("-o", "--output", metavar="FILE", required=True, help="where the policy goes")
     columns = parser.add_argument_group("columns of tables")
     columns.add_argument("--response", metavar="COLUMN", help="what was measured")
@@ -59,7 +61,9 @@ def _add_train(commands: Any) -> None:
         "--recipe", choices=tuple(RECIPES), default="default", help="the settings to start from (%(default)s)"
     )
     held_out = parser.add_mutually_exclusive_group()
-    held_out.add_argument("--validation", metavar="FILE", help="tasks that say when to stop, instead of held-out ones; .npz")
+    held_out.add_argument(
+        "--validation", metavar="FILE", help="tasks that say when to stop, instead of held-out ones; .npz"
+    )
     held_out.add_argument(
         "--hold-out", type=int, metavar="N", help="N tasks say when to stop (one in six; 0: train to the end)"
     )
@@ -203,7 +207,9 @@ def _print_training(options: argparse.Namespace, policy: "Policy") -> None:
         described = {"policy": options.output, "method": policy.method, "acquisition": policy.acquisition}
         print_json(described | {"training": log.describe() | {"seconds": log.seconds}})
         return
-    print(f"{options.output}: {_name(policy.method, policy.acquisition)}, trained in {sum(log.seconds.values()):.1f} s; {log.in_words()}")
+    print(
+        f"{options.output}: {_name(policy.method, policy.acquisition)}, trained in {sum(log.seconds.values()):.1f} s; {log.in_words()}"
+    )
     if log.gain is not None:
         print(log.gain.in_words())
 

@@ -41,7 +41,10 @@ class Gain:
     @classmethod
     def of(cls, description: dict[str, Any]) -> "Gain":
         """What `describe` gave."""
-        values = {name: float("inf") if description[name] is None else float(description[name]) for name in ("policy", "gp", "random", "share")}
+        values = {
+            name: float("inf") if description[name] is None else float(description[name])
+            for name in ("policy", "gp", "random", "share")
+        }
         return cls(tasks=int(description["tasks"]), most=int(description["most"]), **values)
 
 

@@ -64,12 +64,8 @@ def read_tasks(
     >>> tasks.names, tasks.n_features
     (('x', 'y'), 3)
     """
-    tables = [
-        read_table(source, delimiter=delimiter, encoding=encoding) for source in _files(sources)
-    ]
-    return tasks_of_tables(
-        tables, response=response, id=id, task=task, kinds=kinds, minimise=minimise, impute=impute
-    )
+    tables = [read_table(source, delimiter=delimiter, encoding=encoding) for source in _files(sources)]
+    return tasks_of_tables(tables, response=response, id=id, task=task, kinds=kinds, minimise=minimise, impute=impute)
 
 
 def tasks_of_tables(
@@ -92,7 +88,7 @@ def tasks_of_tables(
     named = len({name for name in (response, id, task) if name is not None}) == 3 - (id, task).count(None)
     if not named:
         raise InputError(f"response, id and task are columns of their own, {response!r}, {id!r} and {task!r} came")
-    measured = [_responses(table, response) for table in tables]
+    measured = [responses(table, response) for table in tables]
     preparation, taken = fit_preparation(
         tables, response=response, id=id, task=task, kinds=kinds, minimise=minimise, impute=impute
     )
@@ -101,14 +97,14 @@ def tasks_of_tables(
     values: list[FloatArray] = []
     blocks: list[Any] = []
     first_row = 0
-    for table, responses in zip(tables, measured, strict=True):
+    for table, response_values in zip(tables, measured, strict=True):
         blocks.append(preparation.matrix(table, impute=impute))
         for name, rows in _searches(table, task):
             if id is not None:
                 check_ids(table, id, rows)
             names.append(name)
             pools.append(first_row + np.array(rows, dtype=np.int64))
-            values.append(-responses[rows] if minimise else responses[rows])
+            values.append(-response_values[rows] if minimise else response_values[rows])
         first_row += table.n_rows
     features = sp.csr_array(sp.vstack(blocks, format="csr")) if sp.issparse(blocks[0]) else np.vstack(blocks)
     checked = TaskSet.from_arrays(features, pools, values)
@@ -127,7 +123,9 @@ def follows_response(tasks: PastTasks, tables_column: str) -> bool:
         first += feature.width
     column: Any = tasks.features[:, [first]]
     column = (column.toarray() if sp.issparse(column) else column).ravel()
-    large = [task for task in tasks if len(task.pool) >= 5 and np.ptp(task.responses) > 0 and np.ptp(column[task.pool]) > 0]
+    large = [
+        task for task in tasks if len(task.pool) >= 5 and np.ptp(task.responses) > 0 and np.ptp(column[task.pool]) > 0
+    ]
     return bool(large) and all(abs(spearmanr(column[t.pool], t.responses).statistic) > 0.98 for t in large)
 
 
@@ -138,7 +136,9 @@ def check_ids(table: Table, column: str, rows: Sequence[int] | range) -> list[st
     for row in rows:
         text = texts[row].strip()
         if is_missing(text):
-            raise InputError(f"every candidate has an id, row {row + 1} of {table.name} has none in column {column!r}; fill it in")
+            raise InputError(
+                f"every candidate has an id, row {row + 1} of {table.name} has none in column {column!r}; fill it in"
+            )
         if text in seen:
             raise InputError(
                 f"an id names one candidate, rows {seen[text] + 1} and {row + 1} of {table.name} both have {text!r} in "
@@ -151,7 +151,9 @@ def check_ids(table: Table, column: str, rows: Sequence[int] | range) -> list[st
 def response_of(table: str, row: int, column: str, value: float) -> float:
     """A response that can be worked with."""
     if np.isnan(value):
-        raise InputError(f"every row has a response, row {row + 1} of {table} has none in column {column!r}; fill it in or take the row out")
+        raise InputError(
+            f"every row has a response, row {row + 1} of {table} has none in column {column!r}; fill it in or take the row out"
+        )
     if not abs(value) <= LARGEST_RESPONSE:
         raise InputError(
             f"responses are within +-{LARGEST_RESPONSE:g}, row {row + 1} of {table} has {value} in column {column!r}; rescale it"
@@ -159,7 +161,8 @@ def response_of(table: str, row: int, column: str, value: float) -> float:
     return value
 
 
-def _responses(table: Table, column: str) -> FloatArray:
+def responses(table: Table, column: str) -> FloatArray:
+    """A column of responses: numbers that can be worked with."""
     values, other = numbers(table.columns[column])
     if other:
         raise InputError(
@@ -178,7 +181,9 @@ def _searches(table: Table, task: str | None) -> list[tuple[str, list[int]]]:
     searches: dict[str, list[int]] = {}
     for row, text in enumerate(table.texts(task)):
         if is_missing(text):
-            raise InputError(f"every row says which task it is of, row {row + 1} of {table.name} does not in column {task!r}; fill it in")
+            raise InputError(
+                f"every row says which task it is of, row {row + 1} of {table.name} does not in column {task!r}; fill it in"
+            )
         searches.setdefault(text.strip(), []).append(row)
     return list(searches.items())
 
@@ -191,10 +196,14 @@ def _files(sources: Any) -> list[Any]:
     for source in sources:
         if isinstance(source, str | os.PathLike) and Path(source).is_dir():
             inside = sorted(
-                path for path in Path(source).iterdir() if path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
+                path
+                for path in Path(source).iterdir()
+                if path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
             )
             if not inside:
-                raise InputError(f"a folder of past tasks has {', '.join(SUFFIXES)} files, {source} has none; name another")
+                raise InputError(
+                    f"a folder of past tasks has {', '.join(SUFFIXES)} files, {source} has none; name another"
+                )
             found += inside
         else:
             found.append(source)

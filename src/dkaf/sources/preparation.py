@@ -125,7 +125,9 @@ class Categorical(Feature):
     def fitted(cls, column: str, tables: Sequence[Table], impute: bool) -> "Categorical":
         values = {text.strip() for table in tables for text in table.texts(column) if not is_missing(text)}
         if not values:
-            raise InputError(f"a column of categories has some, {column!r} has none; leave it out: --kind {column}=ignore")
+            raise InputError(
+                f"a column of categories has some, {column!r} has none; leave it out: --kind {column}=ignore"
+            )
         return cls(column, tuple(sorted(values)))
 
     @property
@@ -268,7 +270,9 @@ class Preparation:
             if not isinstance(minimise, bool) or not all(isinstance(n, str | None) for n in (response, id_)):
                 raise TypeError("a name or a sign is of another type")
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InputError(f"this does not describe how features are prepared ({error}); train the policy again") from None
+            raise InputError(
+                f"this does not describe how features are prepared ({error}); train the policy again"
+            ) from None
         return cls(features, response, id_, minimise)
 
 
@@ -342,7 +346,9 @@ def detected(name: str, columns: Sequence[Column]) -> Detected:
     """What a column looks like."""
     if all(not isinstance(column, list) for column in columns):
         return Detected(Numeric.kind, "numbers")
-    texts = [text for column in columns for text in (column if isinstance(column, list) else map(repr, column.tolist()))]
+    texts = [
+        text for column in columns for text in (column if isinstance(column, list) else map(repr, column.tolist()))
+    ]
     known = [text for text in texts if not is_missing(text)]
     if not known:
         return Detected(IGNORE, "empty")

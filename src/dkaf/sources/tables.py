@@ -37,7 +37,9 @@ class Table:
     def column(self, name: str, option: str) -> Column:
         """A column that the caller named by an option."""
         if name not in self.columns:
-            raise InputError(f"{option} names a column, {self.name} has {self._has()} and no {name!r}; name one of them")
+            raise InputError(
+                f"{option} names a column, {self.name} has {self._has()} and no {name!r}; name one of them"
+            )
         return self.columns[name]
 
     def texts(self, name: str) -> list[str]:
@@ -66,7 +68,9 @@ def read_table(source: Any, *, delimiter: str | None = None, encoding: str | Non
         return _frame(source)
     path = Path(source)
     if not path.is_file():
-        raise InputError(f"a table is a file, {path} {'is a folder' if path.is_dir() else 'does not exist'}; correct it")
+        raise InputError(
+            f"a table is a file, {path} {'is a folder' if path.is_dir() else 'does not exist'}; correct it"
+        )
     if path.suffix.lower() in (".parquet", ".pq"):
         return _parquet(path)
     try:
@@ -208,7 +212,9 @@ def _values(table: str, name: str, values: list[Any]) -> Column:
         try:
             return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
         except OverflowError:
-            raise InputError(f"numbers are finite, column {name!r} of {table} has one that is not; rescale it") from None
+            raise InputError(
+                f"numbers are finite, column {name!r} of {table} has one that is not; rescale it"
+            ) from None
     texts = []
     for row, value in enumerate(values, 1):
         if value is None or (isinstance(value, float) and np.isnan(value)):

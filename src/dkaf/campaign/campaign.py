@@ -1,0 +1,510 @@
+"""A search of one pool that lasts: `ask` what to try, `tell` what it gave, day after day, in one file.
+
+The pool's columns, its prepared features and the policy are kept in the campaign's file, so that the file alone goes
+on: a policy file that is trained again, or a pool file that moves, changes nothing.
+"""
+
+import json
+import os
+import tempfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dkaf.campaign.store import ASKED, FAILED, KNOWN, RELEASED, TOLD, UNDONE, Block, Event, State, Store, state_of
+from dkaf.errors import InputError, whole_number
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    from dkaf.policies import Policy
+    from dkaf.search import Search, Suggestion
+    from dkaf.tasks import FeatureMatrix
+
+GP = "gp"
+"""Instead of a trained policy: a Gaussian process on what the campaign itself observed."""
+BLOCK_ROWS, BLOCK_FIELDS = 4096, 1 << 20
+LARGEST = 1e15  # response
+
+
+class Candidate(NamedTuple):
+    """What to try next, and what is expected of it."""
+
+    id: str
+    mean: float | None
+    """The response expected; None for policies that expect nothing."""
+    deviation: float | None
+    """Its standard deviation, noise included."""
+    score: float
+    """What the policy ranks by; comparable within one answer only."""
+    columns: dict[str, str]
+    """The candidate's row of the pool, as it came."""
+
+
+class Measurement(NamedTuple):
+    """A response that was told."""
+
+    id: str
+    value: float
+    at: str
+    """When it was told, in UTC."""
+    asked: bool
+    """Whether the campaign had asked for it."""
+
+
+class Best(NamedTuple):
+    """The best candidate so far; of repeated measurements, the mean counts."""
+
+    id: str
+    value: float
+    measurements: int
+
+
+class Campaign:
+    """A search that is kept in a file. Every method may be called from several processes at once.
+
+    >>> import pandas as pd, tempfile, dkaf
+    >>> pool = pd.DataFrame({"name": ["a", "b", "c", "d"], "heat": [1.0, 2.0, 3.0, 4.0]})
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> campaign = dkaf.Campaign.create(folder.name + "/oven.db", pool, "gp", id="name", budget=3)
+    >>> first = campaign.ask()[0]
+    >>> campaign.tell(first.id, 2.5)
+    >>> campaign.best.value, campaign.left
+    (2.5, 2)
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._store = Store(Path(path))
+        with self._store.reading() as db:
+            try:
+                self._about: dict[str, Any] = json.loads(self._store.about(db, "campaign"))
+            except ValueError as error:
+                raise self._store.damaged(str(error)) from error
+        self._pool: _Pool | None = None
+        self._search: tuple[Any, Search] | None = None
+        self._told: list[int] = []  # numbers of the events that the search was told
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> "Campaign":
+        """A campaign that `create` made."""
+        return cls(path)
+
+    @classmethod
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        pool: Any,
+        policy: "str | os.PathLike[str] | Policy",
+        *,
+        id: str | None = None,  # noqa: A002 - what the user calls it
+        budget: int | None = None,
+        minimise: bool | None = None,
+        known: Any = None,
+        response: str | None = None,
+        kinds: Mapping[str, str] | None = None,
+        impute: bool = False,
+        delimiter: str | None = None,
+        encoding: str | None = None,
+        seed: int = 0,
+    ) -> "Campaign":
+        """Begin a campaign on the rows of a table: a CSV, TSV or Parquet file, a pandas or polars frame.
+
+        `policy` is what `fit` trained on tables, or its file, or "gp": no past tasks are needed then, a Gaussian process
+        is fitted to what the campaign observes. `id` is the column that names candidates (by default the one that the
+        policy was trained with; without any, rows are called 1, 2, ...). `known` are measurements of this pool made
+        before: a table with the ids and the column `response`, or another campaign. `kinds` says what columns are, for
+        "gp", where detection errs.
+        """
+        from dkaf.campaign.creation import create
+
+        create(
+            Path(path), pool, policy, id=id, budget=budget, minimise=minimise, known=known, response=response,
+            kinds=kinds, impute=impute, delimiter=delimiter, encoding=encoding, seed=seed,
+        )  # fmt: skip
+        return cls(path)
+
+    def __repr__(self) -> str:
+        return f"Campaign({str(self._store.path)!r}, {len(self)} candidates, {len(self.history)} measurements)"
+
+    def __len__(self) -> int:
+        """How many candidates there are."""
+        with self._store.reading() as db:
+            return self._store.n_candidates(db)
+
+    @property
+    def minimise(self) -> bool:
+        return bool(self._about["minimise"])
+
+    @property
+    def id_column(self) -> str | None:
+        """The pool's column that names candidates; None: they are called by their row numbers."""
+        name: str | None = self._about["id"]
+        return name
+
+    @property
+    def response(self) -> str | None:
+        """What is measured, as the past tasks call it."""
+        name: str | None = self._about["response"]
+        return name
+
+    @property
+    def budget(self) -> int | None:
+        """How many evaluations the campaign may make; None: no limit."""
+        with self._store.reading() as db:
+            return self._budget(db)
+
+    @property
+    def history(self) -> tuple[Measurement, ...]:
+        """All that was told and not taken back, in order."""
+        with self._store.reading() as db:
+            return self._measurements(db, self._state(db))
+
+    @property
+    def pending(self) -> tuple[str, ...]:
+        """What was asked for and neither told, failed nor released."""
+        with self._store.reading() as db:
+            return tuple(self._store.id_of(db, row) for row in self._state(db).pending)
+
+    @property
+    def best(self) -> Best | None:
+        """The best candidate so far."""
+        return self._best(self.history)
+
+    @property
+    def left(self) -> int | None:
+        """What is left of the budget."""
+        with self._store.reading() as db:
+            return self._left(db, self._state(db))
+
+    def ask(self, n: int = 1, *, ignore_pool_file: bool = False) -> tuple[Candidate, ...]:
+        """The `n` candidates to try next, best first; they stay reserved until told, failed or released.
+
+        They are chosen one after the other, those that are pending filled in by what is expected of them. A pool file
+        that is not the one that the campaign was created from is refused, unless it may be ignored: the campaign keeps
+        the candidates that it was created with.
+        """
+        n = whole_number("n", n)
+        if n < 1:
+            raise InputError(f"at least 1 candidate is asked for, {n} came; ask for one")
+        if not ignore_pool_file and self.pool_changed():
+            raise InputError(
+                f"a pool stays as it is during a campaign, {self._about['pool']['path']} has changed since {self._store.path} "
+                "was created; put it back, create a new campaign on it with --import, or go on with the candidates that "
+                "the campaign keeps: --ignore-pool-file"
+            )
+        pool = self._loaded()
+        if self._about["policy"] != GP:
+            self._ready(pool).prepare()  # before the file is locked
+        with self._store.writing() as db:
+            state = self._state(db)
+            left = self._left(db, state)
+            if left is not None and n > left:
+                raise InputError(
+                    f"the budget is {self._budget(db)} evaluations, {left} are left and {n} were asked for; ask for fewer, or raise it: "
+                    f"dkaf campaign budget {self._store.path} N"
+                )
+            free = self._store.n_candidates(db) - len(
+                {event.row for event in state.told} | state.pending.keys() | state.failed.keys()
+            )
+            if n > free:
+                raise InputError(
+                    f"{n} candidates were asked for, {free} are neither told, pending nor failed; ask for fewer"
+                )
+            chosen = self._choose(self._synchronised(pool, state), n, state)
+            for suggestion in chosen:
+                self._store.add(db, ASKED, suggestion.row)
+            return tuple(
+                Candidate(
+                    self._store.id_of(db, row),
+                    None if mean is None else self.signed(mean),
+                    deviation,
+                    score,
+                    self._columns(db, row),
+                )
+                for row, score, mean, deviation in chosen
+            )
+
+    def tell(self, id: str, value: float) -> None:  # noqa: A002
+        """What a candidate gave, also one that was never asked for; on disk when this returns.
+
+        A candidate may be measured again: every measurement counts, as noisy ones do.
+        """
+        self.tell_all([(id, value)])
+
+    def tell_all(self, measurements: Sequence[tuple[str, float]]) -> None:
+        """Several measurements, all of them or none."""
+        checked = [(str(id_), _number(id_, value)) for id_, value in measurements]
+        with self._store.writing() as db:
+            rows = [self._store.row_of(db, id_) for id_, _ in checked]
+            for row, (_, value) in zip(rows, checked, strict=True):
+                self._store.add(db, TOLD, row, value)
+
+    def fail(self, id: str) -> None:  # noqa: A002
+        """A candidate could not be measured: it is not asked for again, and says nothing of others."""
+        with self._store.writing() as db:
+            row = self._store.row_of(db, str(id))
+            if row in self._state(db).failed:
+                raise InputError(f"{id!r} has failed already; release it to have it asked for again")
+            self._store.add(db, FAILED, row)
+
+    def release(self, id: str) -> None:  # noqa: A002
+        """A candidate that is pending or failed may be asked for again."""
+        with self._store.writing() as db:
+            row, state = self._store.row_of(db, str(id)), self._state(db)
+            if row not in state.pending and row not in state.failed:
+                waiting = ", ".join(repr(self._store.id_of(db, row)) for row in list(state.pending)[:5]) or "nothing"
+                raise InputError(f"what is pending or failed can be released, {id!r} is neither; pending is {waiting}")
+            self._store.add(db, RELEASED, row)
+
+    def undo(self) -> dict[str, Any]:
+        """Take back the last measurement, failure or release that was not taken back; what it was."""
+        with self._store.writing() as db:
+            last = self._state(db).last
+            if last is None or last.row is None:
+                raise InputError(
+                    f"undo takes back a measurement, a failure or a release, {self._store.path} has none; nothing to do"
+                )
+            self._store.add(db, UNDONE, last.row, None, last.number)
+            return {"undone": last.kind, "id": self._store.id_of(db, last.row), "value": last.value, "at": last.at}
+
+    def set_budget(self, budget: int | None) -> None:
+        """Another budget; None: no limit."""
+        value = json.dumps(checked_budget(budget)).encode()
+        with self._store.writing() as db:
+            self._store.set_about(db, "budget", value)
+
+    def pool_changed(self) -> bool:
+        """Whether the file that the pool came from is there and is another one now."""
+        from dkaf.campaign.poolfile import changed
+
+        return changed(self._about["pool"])
+
+    def status(self) -> dict[str, Any]:
+        """Where the campaign is, as JSON knows it."""
+        with self._store.reading() as db:
+            state = self._state(db)
+            history = self._measurements(db, state)
+            best = self._best(history)
+            return {
+                "campaign": str(self._store.path),
+                "policy": self._about["policy"],
+                "minimise": self.minimise,
+                "candidates": self._store.n_candidates(db),
+                "best": None if best is None else best._asdict(),
+                "history": [measurement._asdict() for measurement in history],
+                "pending": [{"id": self._store.id_of(db, row), "at": event.at} for row, event in state.pending.items()],
+                "failed": [{"id": self._store.id_of(db, row), "at": event.at} for row, event in state.failed.items()],
+                "budget": self._budget(db),
+                "left": self._left(db, state),
+                "created": self._about["created"],
+                "pool": self._about["pool"]["path"],
+                "pool_changed": self.pool_changed(),
+            }
+
+    def export(self, path: str | os.PathLike[str] | None = None) -> str:
+        """What was measured, is pending or failed, with the pool's own columns, as CSV; also to a file."""
+        from dkaf.campaign.export import write_csv
+
+        return write_csv(self, path)
+
+    def plot(self, path: str | os.PathLike[str]) -> None:
+        """Best so far, what is expected of the best candidates, and a map of the pool, as a .png, .svg or .pdf file."""
+        from dkaf.campaign.plots import write_plot
+
+        write_plot(self, path)
+
+    def observations(self) -> tuple[State, dict[int, str]]:
+        """What the events say, and the id of each candidate that they name."""
+        with self._store.reading() as db:
+            state = self._state(db)
+            rows = {event.row for event in state.told} | state.pending.keys() | state.failed.keys()
+            return state, {row: self._store.id_of(db, row) for row in rows if row is not None}
+
+    def columns_of(self, rows: Sequence[int]) -> list[dict[str, str]]:
+        """The rows of the pool, as they came."""
+        with self._store.reading() as db:
+            return [self._columns(db, row) for row in rows]
+
+    def search(self) -> "Search":
+        """The search as it stands, for plots and for who wants to look behind it."""
+        pool = self._loaded()
+        with self._store.reading() as db:
+            return self._synchronised(pool, self._state(db))
+
+    def signed(self, value: float) -> float:
+        """A response of the search, which maximises, in the user's units; and the other way round."""
+        return -value if self.minimise else value
+
+    def _state(self, db: "sqlite3.Connection") -> State:
+        return state_of(self._store.events(db))
+
+    def _measurements(self, db: "sqlite3.Connection", state: State) -> tuple[Measurement, ...]:
+        return tuple(
+            Measurement(self._store.id_of(db, event.row), event.value, event.at, _was_asked(state, event))
+            for event in state.told
+            if event.row is not None and event.value is not None
+        )
+
+    def _best(self, history: Sequence[Measurement]) -> Best | None:
+        values: dict[str, list[float]] = {}
+        for measurement in history:
+            values.setdefault(measurement.id, []).append(measurement.value)
+        means = [Best(id_, sum(several) / len(several), len(several)) for id_, several in values.items()]
+        return max(means, key=lambda best: self.signed(best.value), default=None)
+
+    def _budget(self, db: "sqlite3.Connection") -> int | None:
+        try:
+            return checked_budget(json.loads(self._store.about(db, "budget")))
+        except ValueError as error:
+            raise self._store.damaged(str(error)) from error
+
+    def _left(self, db: "sqlite3.Connection", state: State) -> int | None:
+        budget = self._budget(db)
+        if budget is None:
+            return None
+        told = sum(event.kind == TOLD for event in state.told)
+        return max(0, budget - told - len(state.pending) - len(state.failed))
+
+    def _choose(self, search: "Search", n: int, state: State) -> "tuple[Suggestion, ...]":
+        """The next n. A Gaussian process without a prior mean knows nothing of the first one: chance picks it."""
+        pending, failed = list(state.pending), list(state.failed)
+        first: tuple[Suggestion, ...] = ()
+        if self._about["policy"].split()[0] == GP and not state.told and not pending:
+            first = search.by_chance(1, excluded=failed)
+            pending = [first[0].row]
+        rest = search.ask(n - len(first), pending=pending, excluded=failed) if n > len(first) else ()
+        return first + rest
+
+    def _columns(self, db: "sqlite3.Connection", row: int) -> dict[str, str]:
+        for block in self._store.blocks(db, row):
+            columns = self._unpacked(block)
+            try:
+                return {name: str(values[row - block.first]) for name, values in columns.items()}
+            except (IndexError, TypeError, KeyError):
+                break
+        raise self._store.damaged(f"candidate {row} is missing")
+
+    def _unpacked(self, block: Block) -> dict[str, list[str]]:
+        try:
+            columns: dict[str, list[str]] = json.loads(zlib.decompress(block.columns))
+            if not isinstance(columns, dict):
+                raise TypeError("its columns are none")
+        except (zlib.error, ValueError, TypeError) as error:
+            raise self._store.damaged(str(error)) from error
+        return columns
+
+    def _loaded(self) -> "_Pool":
+        """The pool's features and the policy, read once."""
+        if self._pool is None:
+            with self._store.reading() as db:
+                features = _joined(self._features(db))
+                if features is None or features.shape[0] != self._store.n_candidates(db):
+                    raise self._store.damaged("candidates are missing")
+                policy = None if self._about["policy"] == GP else self._store.about(db, "policy")
+            self._pool = _Pool(features, policy)
+        return self._pool
+
+    def _features(self, db: "sqlite3.Connection") -> "Iterator[FeatureMatrix]":
+        from dkaf.campaign.creation import unpacked_features
+
+        for block in self._store.blocks(db):
+            try:
+                yield unpacked_features(block.features)
+            except Exception as error:  # damaged archives end NumPy and zipfile in a dozen ways
+                raise self._store.damaged(f"the features of candidate {block.first} cannot be read") from error
+
+    def _ready(self, pool: "_Pool") -> "Search":
+        """A search by the trained policy."""
+        from dkaf.policies import load
+        from dkaf.search import Search
+
+        if self._search is None:
+            assert pool.policy is not None
+            with tempfile.TemporaryDirectory() as folder:
+                file = Path(folder) / "policy"
+                file.write_bytes(pool.policy)
+                policy = load(file)
+            self._search = ("trained", Search(policy, pool.features, seed=self._about["seed"]))
+        return self._search[1]
+
+    def _synchronised(self, pool: "_Pool", state: State) -> "Search":
+        """The search that knows what the events say, and nothing else."""
+        if self._about["policy"] == GP:
+            return self._own(pool, state)
+        search = self._ready(pool)
+        numbers = [event.number for event in state.told]
+        if self._told != numbers[: len(self._told)]:  # something was taken back
+            search.forget()
+            self._told = []
+        self._tell(search, state, state.told[len(self._told) :])
+        self._told = numbers
+        return search
+
+    def _own(self, pool: "_Pool", state: State) -> "Search":
+        import numpy as np
+
+        from dkaf.campaign.own import own_policy
+        from dkaf.search import Search
+
+        numbers = tuple(event.number for event in state.told)
+        if self._search is None or self._search[0] != numbers:
+            values: dict[int, list[float]] = {}
+            for event in state.told:
+                assert event.row is not None and event.value is not None
+                values.setdefault(event.row, []).append(self.signed(event.value))
+            means = np.array([np.mean(several) for several in values.values()], dtype=np.float64)
+            policy = own_policy(pool.features, np.array(list(values), dtype=np.int64), means, self._about["seed"])
+            search = Search(policy, pool.features, seed=self._about["seed"])
+            self._tell(search, state, state.told)
+            self._search = (numbers, search)
+        return self._search[1]
+
+    def _tell(self, search: "Search", state: State, events: Sequence[Event]) -> None:
+        for event in events:
+            assert event.row is not None and event.value is not None
+            search.tell(event.row, self.signed(event.value), _was_asked(state, event))
+
+
+class _Pool(NamedTuple):
+    features: "FeatureMatrix"
+    policy: bytes | None
+
+
+def _was_asked(state: State, event: Event) -> bool:
+    asked = state.asked.get(event.row) if event.row is not None else None
+    return event.kind != KNOWN and asked is not None
+
+
+def _joined(blocks: "Iterator[FeatureMatrix]") -> "FeatureMatrix | None":
+    import numpy as np
+    import scipy.sparse as sp
+
+    several: list[Any] = list(blocks)
+    if not several:
+        return None
+    return sp.csr_array(sp.vstack(several, format="csr")) if sp.issparse(several[0]) else np.vstack(several)
+
+
+def _number(id_: str, value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(
+            f"a response is a number, {value!r} came for {id_!r}; tell a number, or that it failed"
+        ) from None
+    if not abs(number) <= LARGEST:
+        raise InputError(
+            f"responses are finite and within +-{LARGEST:g}, {number} came for {id_!r}; rescale it, or tell that it failed"
+        )
+    return number
+
+
+def checked_budget(budget: Any) -> int | None:
+    """How many evaluations, or None."""
+    if budget is None:
+        return None
+    number = whole_number("the budget", budget)
+    if number < 1:
+        raise InputError(f"a budget is at least 1 evaluation, {number} came; leave it out for no limit")
+    return number
