@@ -15,6 +15,10 @@ class DivergedError(InputError):
     """Training left the finite numbers; the message says what to lower."""
 
 
+class DamagedError(InputError):
+    """A file is not as it was written."""
+
+
 class Interrupted(KeyboardInterrupt):
     """Training was interrupted; `policy` is the best one found until then, ready to use or save.
 

@@ -1,4 +1,4 @@
-"""What a trained policy saves: how many queries held-out past tasks need until one of their best candidates is found."""
+"""What a trained policy saves: how many queries held-out past tasks need until one of their best is found."""
 
 import math
 

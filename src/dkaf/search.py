@@ -277,7 +277,7 @@ class Search:
     def _expected(
         self, policy: GaussianPolicy, events: list[_Event], known: dict[int, Rows], rows: list[int]
     ) -> list[_Event]:
-        """What is expected of rows that are being tried. Filling one in moves no mean, so all come from one posterior."""
+        """What is expected of rows that are being tried. Filling one in moves no mean: all come from one posterior."""
         if not rows:
             return []
         points, places = self._placed(joined([self._known_row(row) for row in rows]), known)

@@ -6,25 +6,25 @@ on: a policy file that is trained again, or a pool file that moves, changes noth
 
 import json
 import os
-import tempfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dkaf.campaign.store import ASKED, FAILED, KNOWN, RELEASED, TOLD, UNDONE, Block, Event, State, Store, state_of
-from dkaf.errors import InputError, whole_number
+from dkaf.campaign.packing import unpacked_columns
+from dkaf.campaign.store import ASKED, FAILED, RELEASED, TOLD, UNDONE, State, Store, state_of
+from dkaf.errors import DamagedError, InputError, whole_number
 
 if TYPE_CHECKING:
     import sqlite3
 
+    from dkaf.campaign.chooser import Chooser
     from dkaf.policies import Policy
-    from dkaf.search import Search, Suggestion
-    from dkaf.tasks import FeatureMatrix
+    from dkaf.search import Search
+    from dkaf.sources.tables import Table
 
 GP = "gp"
 """Instead of a trained policy: a Gaussian process on what the campaign itself observed."""
-BLOCK_ROWS, BLOCK_FIELDS = 4096, 1 << 20
 LARGEST = 1e15  # response
 
 
@@ -81,9 +81,7 @@ class Campaign:
                 self._about: dict[str, Any] = json.loads(self._store.about(db, "campaign"))
             except ValueError as error:
                 raise self._store.damaged(str(error)) from error
-        self._pool: _Pool | None = None
-        self._search: tuple[Any, Search] | None = None
-        self._told: list[int] = []  # numbers of the events that the search was told
+        self._chooser: Chooser | None = None
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> "Campaign":
@@ -110,7 +108,8 @@ class Campaign:
     ) -> "Campaign":
         """Begin a campaign on the rows of a table: a CSV, TSV or Parquet file, a pandas or polars frame.
 
-        `policy` is what `fit` trained on tables, or its file, or "gp": no past tasks are needed then, a Gaussian process
+        `policy` is what `fit` trained on tables, or its file, or "gp": no past tasks are needed then, a Gaussian "
+        "process
         is fitted to what the campaign observes. `id` is the column that names candidates (by default the one that the
         policy was trained with; without any, rows are called 1, 2, ...). `known` are measurements of this pool made
         before: a table with the ids and the column `response`, or another campaign. `kinds` says what columns are, for
@@ -131,6 +130,11 @@ class Campaign:
         """How many candidates there are."""
         with self._store.reading() as db:
             return self._store.n_candidates(db)
+
+    @property
+    def path(self) -> str:
+        """Where it is kept."""
+        return str(self._store.path)
 
     @property
     def minimise(self) -> bool:
@@ -189,20 +193,21 @@ class Campaign:
             raise InputError(f"at least 1 candidate is asked for, {n} came; ask for one")
         if not ignore_pool_file and self.pool_changed():
             raise InputError(
-                f"a pool stays as it is during a campaign, {self._about['pool']['path']} has changed since {self._store.path} "
-                "was created; put it back, create a new campaign on it with --import, or go on with the candidates that "
-                "the campaign keeps: --ignore-pool-file"
+                f"a pool stays as it is during a campaign, {self._about['pool']['path']} has changed since "
+                f"{self._store.path} was created; put it back, create a new campaign on it with --import, or go on "
+                f"with the "
+                "candidates that the campaign keeps: --ignore-pool-file"
             )
-        pool = self._loaded()
-        if self._about["policy"] != GP:
-            self._ready(pool).prepare()  # before the file is locked
+        chooser = self._chooser_here()
+        chooser.prepare()  # before the file is locked
         with self._store.writing() as db:
             state = self._state(db)
             left = self._left(db, state)
             if left is not None and n > left:
                 raise InputError(
-                    f"the budget is {self._budget(db)} evaluations, {left} are left and {n} were asked for; ask for fewer, or raise it: "
-                    f"dkaf campaign budget {self._store.path} N"
+                    f"the budget is {self._budget(db)} evaluations, {left} are left and {n} were asked for; ask for "
+                    f"fewer, "
+                    f"or raise it: dkaf campaign budget {self._store.path} N"
                 )
             free = self._store.n_candidates(db) - len(
                 {event.row for event in state.told} | state.pending.keys() | state.failed.keys()
@@ -211,7 +216,7 @@ class Campaign:
                 raise InputError(
                     f"{n} candidates were asked for, {free} are neither told, pending nor failed; ask for fewer"
                 )
-            chosen = self._choose(self._synchronised(pool, state), n, state)
+            chosen = chooser.choose(n, state)
             for suggestion in chosen:
                 self._store.add(db, ASKED, suggestion.row)
             return tuple(
@@ -261,7 +266,7 @@ class Campaign:
         """Take back the last measurement, failure or release that was not taken back; what it was."""
         with self._store.writing() as db:
             last = self._state(db).last
-            if last is None or last.row is None:
+            if last is None:
                 raise InputError(
                     f"undo takes back a measurement, a failure or a release, {self._store.path} has none; nothing to do"
                 )
@@ -302,6 +307,15 @@ class Campaign:
                 "pool_changed": self.pool_changed(),
             }
 
+    def table(self, response: str | None = None) -> "Table":
+        """The measured candidates with the pool's columns and the mean of what each gave: a task for `read_tasks`.
+
+        `response` is what that column is called, by default as the past tasks called it.
+        """
+        from dkaf.campaign.export import measured_table
+
+        return measured_table(self, response or self.response or "response")
+
     def export(self, path: str | os.PathLike[str] | None = None) -> str:
         """What was measured, is pending or failed, with the pool's own columns, as CSV; also to a file."""
         from dkaf.campaign.export import write_csv
@@ -319,7 +333,7 @@ class Campaign:
         with self._store.reading() as db:
             state = self._state(db)
             rows = {event.row for event in state.told} | state.pending.keys() | state.failed.keys()
-            return state, {row: self._store.id_of(db, row) for row in rows if row is not None}
+            return state, {row: self._store.id_of(db, row) for row in rows}
 
     def columns_of(self, rows: Sequence[int]) -> list[dict[str, str]]:
         """The rows of the pool, as they came."""
@@ -328,9 +342,9 @@ class Campaign:
 
     def search(self) -> "Search":
         """The search as it stands, for plots and for who wants to look behind it."""
-        pool = self._loaded()
         with self._store.reading() as db:
-            return self._synchronised(pool, self._state(db))
+            state = self._state(db)
+        return self._chooser_here().search(state)
 
     def signed(self, value: float) -> float:
         """A response of the search, which maximises, in the user's units; and the other way round."""
@@ -340,11 +354,7 @@ class Campaign:
         return state_of(self._store.events(db))
 
     def _measurements(self, db: "sqlite3.Connection", state: State) -> tuple[Measurement, ...]:
-        return tuple(
-            Measurement(self._store.id_of(db, event.row), event.value, event.at, _was_asked(state, event))
-            for event in state.told
-            if event.row is not None and event.value is not None
-        )
+        return tuple(Measurement(self._store.id_of(db, t.row), t.value, t.at, t.asked) for t in state.told)
 
     def _best(self, history: Sequence[Measurement]) -> Best | None:
         values: dict[str, list[float]] = {}
@@ -363,127 +373,32 @@ class Campaign:
         budget = self._budget(db)
         if budget is None:
             return None
-        told = sum(event.kind == TOLD for event in state.told)
+        told = sum(not told.known for told in state.told)
         return max(0, budget - told - len(state.pending) - len(state.failed))
-
-    def _choose(self, search: "Search", n: int, state: State) -> "tuple[Suggestion, ...]":
-        """The next n. A Gaussian process without a prior mean knows nothing of the first one: chance picks it."""
-        pending, failed = list(state.pending), list(state.failed)
-        first: tuple[Suggestion, ...] = ()
-        if self._about["policy"].split()[0] == GP and not state.told and not pending:
-            first = search.by_chance(1, excluded=failed)
-            pending = [first[0].row]
-        rest = search.ask(n - len(first), pending=pending, excluded=failed) if n > len(first) else ()
-        return first + rest
 
     def _columns(self, db: "sqlite3.Connection", row: int) -> dict[str, str]:
         for block in self._store.blocks(db, row):
-            columns = self._unpacked(block)
             try:
+                columns = unpacked_columns(block.columns)
                 return {name: str(values[row - block.first]) for name, values in columns.items()}
-            except (IndexError, TypeError, KeyError):
-                break
+            except (zlib.error, ValueError, IndexError) as error:
+                raise self._store.damaged(f"candidate {row} cannot be read") from error
         raise self._store.damaged(f"candidate {row} is missing")
 
-    def _unpacked(self, block: Block) -> dict[str, list[str]]:
-        try:
-            columns: dict[str, list[str]] = json.loads(zlib.decompress(block.columns))
-            if not isinstance(columns, dict):
-                raise TypeError("its columns are none")
-        except (zlib.error, ValueError, TypeError) as error:
-            raise self._store.damaged(str(error)) from error
-        return columns
+    def _chooser_here(self) -> "Chooser":
+        """Who chooses: the pool's features and the policy, read once."""
+        if self._chooser is None:
+            from dkaf.campaign.chooser import Chooser
 
-    def _loaded(self) -> "_Pool":
-        """The pool's features and the policy, read once."""
-        if self._pool is None:
             with self._store.reading() as db:
-                features = _joined(self._features(db))
-                if features is None or features.shape[0] != self._store.n_candidates(db):
-                    raise self._store.damaged("candidates are missing")
+                blocks = [(block.first, block.features) for block in self._store.blocks(db)]
                 policy = None if self._about["policy"] == GP else self._store.about(db, "policy")
-            self._pool = _Pool(features, policy)
-        return self._pool
-
-    def _features(self, db: "sqlite3.Connection") -> "Iterator[FeatureMatrix]":
-        from dkaf.campaign.creation import unpacked_features
-
-        for block in self._store.blocks(db):
+                n_candidates = self._store.n_candidates(db)
             try:
-                yield unpacked_features(block.features)
-            except Exception as error:  # damaged archives end NumPy and zipfile in a dozen ways
-                raise self._store.damaged(f"the features of candidate {block.first} cannot be read") from error
-
-    def _ready(self, pool: "_Pool") -> "Search":
-        """A search by the trained policy."""
-        from dkaf.policies import load
-        from dkaf.search import Search
-
-        if self._search is None:
-            assert pool.policy is not None
-            with tempfile.TemporaryDirectory() as folder:
-                file = Path(folder) / "policy"
-                file.write_bytes(pool.policy)
-                policy = load(file)
-            self._search = ("trained", Search(policy, pool.features, seed=self._about["seed"]))
-        return self._search[1]
-
-    def _synchronised(self, pool: "_Pool", state: State) -> "Search":
-        """The search that knows what the events say, and nothing else."""
-        if self._about["policy"] == GP:
-            return self._own(pool, state)
-        search = self._ready(pool)
-        numbers = [event.number for event in state.told]
-        if self._told != numbers[: len(self._told)]:  # something was taken back
-            search.forget()
-            self._told = []
-        self._tell(search, state, state.told[len(self._told) :])
-        self._told = numbers
-        return search
-
-    def _own(self, pool: "_Pool", state: State) -> "Search":
-        import numpy as np
-
-        from dkaf.campaign.own import own_policy
-        from dkaf.search import Search
-
-        numbers = tuple(event.number for event in state.told)
-        if self._search is None or self._search[0] != numbers:
-            values: dict[int, list[float]] = {}
-            for event in state.told:
-                assert event.row is not None and event.value is not None
-                values.setdefault(event.row, []).append(self.signed(event.value))
-            means = np.array([np.mean(several) for several in values.values()], dtype=np.float64)
-            policy = own_policy(pool.features, np.array(list(values), dtype=np.int64), means, self._about["seed"])
-            search = Search(policy, pool.features, seed=self._about["seed"])
-            self._tell(search, state, state.told)
-            self._search = (numbers, search)
-        return self._search[1]
-
-    def _tell(self, search: "Search", state: State, events: Sequence[Event]) -> None:
-        for event in events:
-            assert event.row is not None and event.value is not None
-            search.tell(event.row, self.signed(event.value), _was_asked(state, event))
-
-
-class _Pool(NamedTuple):
-    features: "FeatureMatrix"
-    policy: bytes | None
-
-
-def _was_asked(state: State, event: Event) -> bool:
-    asked = state.asked.get(event.row) if event.row is not None else None
-    return event.kind != KNOWN and asked is not None
-
-
-def _joined(blocks: "Iterator[FeatureMatrix]") -> "FeatureMatrix | None":
-    import numpy as np
-    import scipy.sparse as sp
-
-    several: list[Any] = list(blocks)
-    if not several:
-        return None
-    return sp.csr_array(sp.vstack(several, format="csr")) if sp.issparse(several[0]) else np.vstack(several)
+                self._chooser = Chooser(blocks, n_candidates, policy, self.minimise, self._about["seed"])
+            except DamagedError as error:
+                raise self._store.damaged(str(error)) from error
+        return self._chooser
 
 
 def _number(id_: str, value: Any) -> float:
@@ -495,7 +410,8 @@ def _number(id_: str, value: Any) -> float:
         ) from None
     if not abs(number) <= LARGEST:
         raise InputError(
-            f"responses are finite and within +-{LARGEST:g}, {number} came for {id_!r}; rescale it, or tell that it failed"
+            f"responses are finite and within +-{LARGEST:g}, {number} came for {id_!r}; rescale it, or tell that it "
+            f"failed"
         )
     return number
 

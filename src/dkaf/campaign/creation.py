@@ -1,18 +1,14 @@
 """What a campaign's file is made of: the pool's columns and features, the policy, and what was known before."""
 
-import io
 import json
 import os
 import tempfile
-import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import scipy.sparse as sp
-
-from dkaf.campaign.campaign import BLOCK_FIELDS, BLOCK_ROWS, GP, Campaign, checked_budget
+from dkaf.campaign.campaign import GP, Campaign, checked_budget
+from dkaf.campaign.packing import packed_columns, packed_features
 from dkaf.campaign.poolfile import identity
 from dkaf.campaign.store import Block, Store, now
 from dkaf.errors import InputError, whole_number
@@ -24,6 +20,8 @@ from dkaf.tasks import FeatureMatrix
 
 if TYPE_CHECKING:
     from dkaf.policies import Policy
+
+BLOCK_ROWS, BLOCK_FIELDS = 4096, 1 << 20  # of a pool, in one piece of the file
 
 
 def create(
@@ -93,7 +91,8 @@ def _trained(policy: "str | os.PathLike[str] | Policy") -> tuple[str, bytes, Pre
     name = f"{policy.method} {policy.acquisition}"
     if policy.preparation is None:
         raise InputError(
-            f"a campaign's policy knows columns, this one ({name}) was trained on arrays of {policy.n_features} numbers; "
+            f"a campaign's policy knows columns, this one ({name}) was trained on arrays of {policy.n_features} "
+            f"numbers; "
             "train it from tables (dkaf train past/ --response ...), or search an array with dkaf.Search"
         )
     with tempfile.TemporaryDirectory() as folder:
@@ -124,7 +123,8 @@ def _known(
     unknown = [candidate for candidate, _ in found if candidate not in row_of]
     if unknown:
         raise InputError(
-            f"what is imported was measured on candidates of this pool, {unknown[0]!r} of {source} is none of {table.name} "
+            f"what is imported was measured on candidates of this pool, {unknown[0]!r} of {source} is none of "
+            f"{table.name} "
             f"({len(unknown)} such in all); take these out"
         )
     return [(row_of[candidate], value) for candidate, value in found]
@@ -152,36 +152,7 @@ def _blocks(table: Table, features: FeatureMatrix) -> Iterator[Block]:
     texts = {name: table.texts(name) for name in table.columns}
     for first in range(0, table.n_rows, size):
         columns = {name: column[first : first + size] for name, column in texts.items()}
-        yield Block(
-            first, zlib.compress(json.dumps(columns).encode(), 3), packed_features(features[first : first + size])
-        )
-
-
-def packed_features(features: Any) -> bytes:
-    """A matrix in single precision, as bytes without code."""
-    file = io.BytesIO()
-    if sp.issparse(features):
-        matrix = sp.csr_array(features)
-        np.savez(
-            file, data=matrix.data.astype(np.float32), indices=matrix.indices, indptr=matrix.indptr, shape=matrix.shape
-        )
-    else:
-        np.savez(file, dense=np.asarray(features, dtype=np.float32))
-    return zlib.compress(file.getvalue(), 3)
-
-
-def unpacked_features(data: bytes) -> FeatureMatrix:
-    """What `packed_features` packed."""
-    with np.load(io.BytesIO(zlib.decompress(data)), allow_pickle=False) as arrays:
-        if "dense" in arrays.files:
-            dense: FeatureMatrix = arrays["dense"]
-            if dense.ndim != 2 or dense.dtype != np.float32:
-                raise ValueError("not a matrix")
-            return dense
-        parts = tuple(arrays[name] for name in ("data", "indices", "indptr"))
-        matrix = sp.csr_array(parts, shape=tuple(arrays["shape"].tolist()))
-        matrix.check_format(full_check=True)
-        return matrix
+        yield Block(first, packed_columns(columns), packed_features(features[first : first + size]))
 
 
 def results_of(

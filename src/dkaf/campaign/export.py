@@ -6,9 +6,12 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dkaf.campaign.campaign import Campaign
 from dkaf.errors import InputError
 from dkaf.files import whole_file
+from dkaf.sources.tables import Column, Table
 
 ADDED = ("id", "value", "measurements", "status", "at")
 
@@ -18,10 +21,9 @@ def rows(campaign: Campaign) -> tuple[list[str], list[list[Any]]]:
     state, ids = campaign.observations()
     values: dict[int, list[float]] = {}
     when: dict[int, str] = {}
-    for event in state.told:
-        assert event.row is not None and event.value is not None
-        values.setdefault(event.row, []).append(event.value)
-        when[event.row] = event.at
+    for told in state.told:
+        values.setdefault(told.row, []).append(told.value)
+        when[told.row] = told.at
     for row, event in (*state.pending.items(), *state.failed.items()):
         when.setdefault(row, event.at)
     places = [*values, *(row for row in (*state.pending, *state.failed) if row not in values)]
@@ -35,6 +37,18 @@ def rows(campaign: Campaign) -> tuple[list[str], list[list[Any]]]:
         mean = sum(several) / len(several) if several else ""
         lines.append([ids[row], mean, len(several), status, when[row], *fields.values()])
     return header, lines
+
+
+def measured_table(campaign: Campaign, response: str) -> Table:
+    """The candidates that were measured; a column of the pool that has the response's name gives way."""
+    state, _ = campaign.observations()
+    values: dict[int, list[float]] = {}
+    for told in state.told:
+        values.setdefault(told.row, []).append(told.value)
+    fields = campaign.columns_of(list(values))
+    columns: dict[str, Column] = {name: [row[name] for row in fields] for name in (fields[0] if fields else {})}
+    columns[response] = np.array([np.mean(several) for several in values.values()], dtype=np.float64)
+    return Table(campaign.path, columns, len(values))
 
 
 def write_csv(campaign: Campaign, path: str | os.PathLike[str] | None) -> str:

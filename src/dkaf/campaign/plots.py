@@ -10,6 +10,7 @@ import torch
 from dkaf.campaign.campaign import Campaign
 from dkaf.errors import InputError
 from dkaf.files import whole_file
+from dkaf.search import Search
 from dkaf.seeding import stream
 from dkaf.tasks import FloatArray
 
@@ -19,43 +20,46 @@ if TYPE_CHECKING:
 FORMATS = (".png", ".svg", ".pdf")
 RANKED = 100  # best candidates that are shown with what is expected of them
 MAPPED = 3000  # candidates on the map; of larger pools, so many at random
+AT_ONCE = 50_000  # candidates whose beliefs are computed together
+BLUE, ORANGE = "#0b5fa5", "#c2410c"
 
 
 class Picture(NamedTuple):
-    """The numbers behind the plots."""
+    """The numbers behind the plots, in the user's units."""
 
-    measured: list[tuple[str, float]]
-    """Measurements in order, in the user's units."""
+    measured: list[float]
+    """In order."""
     best: list[float]
     """The best of them after each."""
-    rows: list[int]
-    """Candidates on the map; those that were measured come first, then those that are pending."""
-    places: FloatArray
-    """Where each is: two main directions of the representation."""
+    values: dict[int, float]
+    """The mean of each measured row."""
+    pending: list[int]
     mean: FloatArray | None
+    """What is expected of every row of the pool; None for policies that expect nothing."""
     deviation: FloatArray | None
-    n_measured: int
-    n_pending: int
+    mapped: list[int]
+    """Rows on the map: those that were measured, those that are pending, and others."""
+    places: FloatArray
+    """Where each of them is: two main directions of the representation."""
 
 
 def picture(campaign: Campaign) -> Picture:
     """All that is drawn."""
-    search = campaign.search()
-    state, ids = campaign.observations()
-    measured = [
-        (ids[event.row], event.value) for event in state.told if event.row is not None and event.value is not None
-    ]
+    search, (state, _) = campaign.search(), campaign.observations()
+    measured = [told.value for told in state.told]
     better = np.minimum if campaign.minimise else np.maximum
-    best = better.accumulate([value for _, value in measured]).tolist() if measured else []
-    told = list(dict.fromkeys(event.row for event in state.told if event.row is not None))
-    pending = [row for row in state.pending if row not in set(told)]
-    shown = set(told) | set(pending)
-    draw = torch.randperm(len(search), generator=stream(0, "map"))[: MAPPED + len(shown)].tolist()
-    rows = [*told, *pending, *[row for row in draw if row not in shown][:MAPPED]]
-    beliefs = search.believe(rows)
-    mean = None if beliefs is None else np.array([campaign.signed(value) for value in beliefs[0]])
-    places = _two_directions(search.representations(rows))
-    return Picture(measured, best, rows, places, mean, None if beliefs is None else beliefs[1], len(told), len(pending))
+    best = better.accumulate(measured).tolist() if measured else []
+    several: dict[int, list[float]] = {}
+    for told in state.told:
+        several.setdefault(told.row, []).append(told.value)
+    pending = [row for row in state.pending if row not in several]
+    shown = [*several, *pending]
+    order = torch.randperm(len(search), generator=stream(0, "map"))[: MAPPED + len(shown)].tolist()
+    mapped = shown + [row for row in order if row not in set(shown)][:MAPPED]
+    mean, deviation = _beliefs(search, -1.0 if campaign.minimise else 1.0)
+    values = {row: float(np.mean(each)) for row, each in several.items()}
+    places = _two_directions(search.representations(mapped))
+    return Picture(measured, best, values, pending, mean, deviation, mapped, places)
 
 
 def write_plot(campaign: Campaign, path: str | os.PathLike[str]) -> None:
@@ -65,77 +69,73 @@ def write_plot(campaign: Campaign, path: str | os.PathLike[str]) -> None:
         raise InputError(f"a plot is a {', '.join(FORMATS)} file, {path} came; name one of these")
     from matplotlib.figure import Figure
 
-    shown = picture(campaign)
+    shown, name = picture(campaign), campaign.response or "response"
     figure = Figure(figsize=(15, 4.6), layout="constrained")
     axes: Any = figure.subplots(1, 3)
-    _draw_best(axes[0], campaign, shown)
-    _draw_ranking(axes[1], campaign, shown)
-    _draw_map(axes[2], figure, campaign, shown)
+    _draw_best(axes[0], shown, name)
+    _draw_ranking(axes[1], shown, name, campaign.minimise)
+    _draw_map(axes[2], figure, shown, name)
     with whole_file(path) as file:
         figure.savefig(file, format=kind[1:], dpi=130)
 
 
-def _draw_best(axes: "Axes", campaign: Campaign, shown: Picture) -> None:
-    name = campaign.response or "response"
+def _beliefs(search: Search, sign: float) -> tuple[FloatArray | None, FloatArray | None]:
+    parts = [
+        search.believe(range(first, min(first + AT_ONCE, len(search)))) for first in range(0, len(search), AT_ONCE)
+    ]
+    known = [part for part in parts if part is not None]
+    if not known:
+        return None, None
+    return sign * np.concatenate([mean for mean, _ in known]), np.concatenate([deviation for _, deviation in known])
+
+
+def _draw_best(axes: "Axes", shown: Picture, name: str) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     axes.set(title="Best so far", xlabel="measurement", ylabel=name)
     if not shown.measured:
         axes.text(0.5, 0.5, "nothing measured yet", ha="center", transform=axes.transAxes)
         return
     numbers = range(1, len(shown.measured) + 1)
-    axes.step(numbers, shown.best, where="post", color="#0b5fa5", linewidth=2, label="best so far")
-    axes.plot(numbers, [value for _, value in shown.measured], "o", color="#555", markersize=5, label="measured")
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.step(numbers, shown.best, where="post", color=BLUE, linewidth=2, label="best so far")
+    axes.plot(numbers, shown.measured, "o", color="#555", markersize=5, label="measured")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(frameon=False)
 
 
-def _draw_ranking(axes: "Axes", campaign: Campaign, shown: Picture) -> None:
-    axes.set(
-        title=f"What is expected of the {RANKED} best",
-        xlabel="rank by what is expected",
-        ylabel=campaign.response or "response",
-    )
+def _draw_ranking(axes: "Axes", shown: Picture, name: str, minimise: bool) -> None:
+    axes.set(xlabel="rank by what is expected", ylabel=name)
     if shown.mean is None or shown.deviation is None:
         axes.text(0.5, 0.5, "this policy expects nothing", ha="center", transform=axes.transAxes)
         return
-    order = np.argsort([-campaign.signed(value) for value in shown.mean], kind="stable")[:RANKED]
-    mean, spread = shown.mean[order], 2 * shown.deviation[order]
-    ranks = np.arange(1, len(order) + 1)
+    order = np.argsort(shown.mean if minimise else -shown.mean, kind="stable")[:RANKED]
+    mean, spread, ranks = shown.mean[order], 2 * shown.deviation[order], np.arange(1, len(order) + 1)
+    axes.set(title=f"What is expected of the {len(order)} best")
     axes.fill_between(
-        ranks, mean - spread, mean + spread, color="#0b5fa5", alpha=0.18, linewidth=0, label="two standard deviations"
+        ranks, mean - spread, mean + spread, color=BLUE, alpha=0.18, linewidth=0, label="two standard deviations"
     )
-    axes.plot(ranks, mean, color="#0b5fa5", linewidth=2, label="expected")
-    values: dict[str, list[float]] = {}
-    for id_, value in shown.measured:
-        values.setdefault(id_, []).append(value)
-    means = [float(np.mean(several)) for several in values.values()]  # in the order of the rows
-    seen = [(rank, means[place]) for rank, place in zip(ranks, order, strict=True) if place < shown.n_measured]
+    axes.plot(ranks, mean, color=BLUE, linewidth=2, label="expected")
+    seen = [(rank, shown.values[row]) for rank, row in zip(ranks, order.tolist(), strict=True) if row in shown.values]
     if seen:
-        axes.plot(*zip(*seen, strict=True), "o", color="#c2410c", markersize=5, label="measured")
+        axes.plot(*zip(*seen, strict=True), "o", color=ORANGE, markersize=5, label="measured")
     axes.legend(frameon=False)
 
 
-def _draw_map(axes: "Axes", figure: Any, campaign: Campaign, shown: Picture) -> None:
-    axes.set(title="The pool as the policy sees it", xlabel="first main direction", ylabel="second")
-    axes.set_xticks([])
-    axes.set_yticks([])
+def _draw_map(axes: "Axes", figure: Any, shown: Picture, name: str) -> None:
+    axes.set(
+        title="The pool as the policy sees it", xlabel="first main direction", ylabel="second", xticks=[], yticks=[]
+    )
     x, y = shown.places.T
-    colours = "#bbb" if shown.mean is None else shown.mean
+    colours = "#bbb" if shown.mean is None else shown.mean[shown.mapped]
     points = axes.scatter(x, y, c=colours, s=9, cmap="viridis", linewidths=0)
     if shown.mean is not None:
-        figure.colorbar(points, ax=axes, label=f"expected {campaign.response or 'response'}")
-    n, m = shown.n_measured, shown.n_measured + shown.n_pending
-    axes.plot(
-        x[:n],
-        y[:n],
-        "o",
-        markersize=8,
-        markerfacecolor="none",
-        markeredgecolor="#c2410c",
-        markeredgewidth=1.8,
-        label="measured",
-    )
+        figure.colorbar(points, ax=axes, label=f"expected {name}")
+    n, m = len(shown.values), len(shown.values) + len(shown.pending)
+    hollow: dict[str, Any] = {"markersize": 8, "markerfacecolor": "none", "linestyle": "none"}
+    if n:
+        axes.plot(x[:n], y[:n], marker="o", markeredgecolor=ORANGE, markeredgewidth=1.8, label="measured", **hollow)
     if m > n:
-        axes.plot(x[n:m], y[n:m], "s", markersize=8, markerfacecolor="none", markeredgecolor="black", label="pending")
+        axes.plot(x[n:m], y[n:m], marker="s", markeredgecolor="black", label="pending", **hollow)
     if m:
         axes.legend(frameon=True, loc="best", fontsize=8)
 
@@ -143,6 +143,6 @@ def _draw_map(axes: "Axes", figure: Any, campaign: Campaign, shown: Picture) -> 
 def _two_directions(z: FloatArray) -> FloatArray:
     """Principal components; a pool with less has zeros."""
     centred = z - z.mean(axis=0)
-    _, _, directions = np.linalg.svd(centred[: min(len(centred), 1000)], full_matrices=False)
+    _, _, directions = np.linalg.svd(centred[:1000], full_matrices=False)
     places = centred @ directions[:2].T
     return np.pad(places, ((0, 0), (0, 2 - places.shape[1])))

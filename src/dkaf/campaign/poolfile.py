@@ -30,4 +30,4 @@ def changed(known: dict[str, Any]) -> bool:
         return False
     if (status.st_size, status.st_mtime_ns) == (known["size"], known["changed"]):
         return False
-    return status.st_size != known["size"] or identity(path)["digest"] != known["digest"]
+    return bool(status.st_size != known["size"] or identity(path)["digest"] != known["digest"])

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dkaf.errors import InputError
 from dkaf.files import check_writable, flush_folder
@@ -29,7 +29,7 @@ CREATE TABLE about (name TEXT PRIMARY KEY, value BLOB NOT NULL, digest TEXT NOT 
 CREATE TABLE candidates (row INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE);
 CREATE TABLE blocks (first INTEGER PRIMARY KEY, columns BLOB NOT NULL, features BLOB NOT NULL);
 CREATE TABLE events (
-    number INTEGER PRIMARY KEY, kind TEXT NOT NULL, row INTEGER, value REAL, of INTEGER, at TEXT NOT NULL,
+    number INTEGER PRIMARY KEY, kind TEXT NOT NULL, row INTEGER NOT NULL, value REAL, of INTEGER, at TEXT NOT NULL,
     digest INTEGER NOT NULL
 );
 """
@@ -42,8 +42,9 @@ class Event(NamedTuple):
 
     number: int
     kind: str
-    row: int | None
+    row: int
     value: float | None
+    """Of a measurement."""
     of: int | None
     """The event that is taken back."""
     at: str
@@ -58,14 +59,24 @@ class Block(NamedTuple):
     features: bytes
 
 
+class Told(NamedTuple):
+    """A measurement that counts."""
+
+    number: int
+    row: int
+    value: float
+    at: str
+    asked: bool
+    """Whether the campaign had asked for the candidate before."""
+    known: bool
+    """Whether it was imported at creation."""
+
+
 @dataclass
 class State:
     """What the events say."""
 
-    told: list[Event] = field(default_factory=list)
-    """Measurements that count, in order, those that were known at creation among them."""
-    asked: dict[int, Event] = field(default_factory=dict)
-    """The last time each candidate was asked for."""
+    told: list[Told] = field(default_factory=list)
     pending: dict[int, Event] = field(default_factory=dict)
     failed: dict[int, Event] = field(default_factory=dict)
     last: Event | None = None
@@ -75,17 +86,19 @@ class State:
 def state_of(events: Sequence[Event]) -> State:
     """Go through the events; what was taken back never happened."""
     undone = {event.of for event in events if event.kind == UNDONE}
-    state = State()
+    state, asked = State(), set()
     for event in events:
-        if event.number in undone or event.kind == UNDONE or event.row is None:
+        if event.number in undone or event.kind == UNDONE:
             continue
         row = event.row
         if event.kind == ASKED:
-            state.asked[row] = state.pending[row] = event
+            asked.add(row)
+            state.pending[row] = event
             continue
         state.pending.pop(row, None)
-        if event.kind in (KNOWN, TOLD):
-            state.told.append(event)
+        if event.kind in (KNOWN, TOLD) and event.value is not None:
+            known = event.kind == KNOWN
+            state.told.append(Told(event.number, row, event.value, event.at, row in asked and not known, known))
             state.failed.pop(row, None)
         elif event.kind == FAILED:
             state.failed[row] = event
@@ -112,7 +125,8 @@ class Store:
                 raise InputError(f"{path} is another program's SQLite file, no campaign; name one that dkaf made")
             if version != VERSION:
                 raise InputError(
-                    f"this version of dkaf reads campaigns of format {VERSION}, {path} has format {version}; use the version "
+                    f"this version of dkaf reads campaigns of format {VERSION}, {path} has format {version}; use "
+                    f"the version "
                     "that wrote it: dkaf export there, and dkaf campaign create --import here"
                 )
 
@@ -220,7 +234,7 @@ class Store:
 
     def events(self, db: sqlite3.Connection) -> list[Event]:
         """All that happened."""
-        events = []
+        events: list[Event] = []
         for *values, digest in db.execute(
             "SELECT number, kind, row, value, of, at, digest FROM events ORDER BY number"
         ):
@@ -231,7 +245,7 @@ class Store:
         return events
 
     def add(
-        self, db: sqlite3.Connection, kind: str, row: int | None, value: float | None = None, of: int | None = None
+        self, db: sqlite3.Connection, kind: str, row: int, value: float | None = None, of: int | None = None
     ) -> Event:
         """Append an event."""
         return _add(db, kind, row, value, of)
@@ -277,16 +291,14 @@ def _put(beside: Path, path: Path) -> None:
     except FileExistsError:
         raise
     except OSError:  # a file system without links
-        os.rename(beside, path)
+        beside.rename(path)
 
 
 def now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-def _add(
-    db: sqlite3.Connection, kind: str, row: int | None, value: float | None = None, of: int | None = None
-) -> Event:
+def _add(db: sqlite3.Connection, kind: str, row: int, value: float | None = None, of: int | None = None) -> Event:
     (last,) = db.execute("SELECT max(number) FROM events").fetchone()
     event = Event((last or 0) + 1, kind, row, value, of, now())
     db.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)", (*event, _event_digest(event)))

@@ -23,7 +23,8 @@ def add_commands(commands: Any) -> None:
         "tell",
         _tell,
         "what a candidate gave",
-        "Tell what a candidate gave (dkaf tell screen.db ID VALUE), that it failed (dkaf tell screen.db ID --failed), or a table "
+        "Tell what a candidate gave (dkaf tell screen.db ID VALUE), that it failed (dkaf tell screen.db ID "
+        "--failed), or a table "
         "of results (dkaf tell screen.db --from results.csv). It is on disk when the command ends.",
     )
     tell.add_argument("id", metavar="ID", nargs="?", help="the candidate")
@@ -82,7 +83,8 @@ def _add_campaign(commands: Any) -> None:
     create = actions.add_parser(
         "create",
         help="begin one",
-        description="Begin a campaign on the rows of a table. Its file keeps the pool, the policy and all that happens.",
+        description="Begin a campaign on the rows of a table. Its file keeps the pool, the policy and all that "
+        "happens.",
     )
     create.add_argument("campaign", metavar="CAMPAIGN", help="its file, to be made")
     create.add_argument("--pool", metavar="FILE", required=True, help="the candidates: a CSV, TSV or Parquet file")
@@ -90,7 +92,8 @@ def _add_campaign(commands: Any) -> None:
         "--policy",
         metavar="FILE",
         required=True,
-        help="what dkaf train wrote; or gp, a Gaussian process on this campaign's own observations: no past tasks needed",
+        help="what dkaf train wrote; or gp, a Gaussian process on this campaign's own observations: no past tasks "
+        "needed",
     )
     create.add_argument(
         "--id", metavar="COLUMN", help="what names a candidate (that of the past tasks; else row numbers)"
@@ -145,7 +148,8 @@ def _create(options: argparse.Namespace) -> None:
     status = campaign.status()
     known = f", {len(status['history'])} measurements known" if status["history"] else ""
     print(
-        f"{options.campaign}: {status['candidates']} candidates, policy {status['policy']}{known}; next: dkaf ask {options.campaign}"
+        f"{options.campaign}: {status['candidates']} candidates, policy {status['policy']}{known}; next: dkaf ask "
+        f"{options.campaign}"
     )
 
 

@@ -37,7 +37,8 @@ def _add_train(commands: Any) -> None:
     parser = commands.add_parser(
         "train",
         help="learn from finished searches how to make the next one",
-        description="Train a policy on finished searches and write it as a safetensors file: tables (CSV, TSV, Parquet), "
+        description="Train a policy on finished searches and write it as a safetensors file: tables (CSV, TSV, "
+        "Parquet), "
         "one a search or all in one with --task, folders of them, campaigns, or one .npz file that TaskSet.save wrote.",
     )
     parser.add_argument(
@@ -159,7 +160,8 @@ def _parts(options: argparse.Namespace, bars: "Bars") -> _Parts:
             raise InputError(f"{option} is at least 0, {count} came")
     if held_out + report > max(len(tasks) - 1, 0):
         raise InputError(
-            f"--hold-out and --report leave at least one of the {len(tasks)} tasks, {held_out} and {report} came; lower them"
+            f"--hold-out and --report leave at least one of the {len(tasks)} tasks, {held_out} and {report} came; "
+            f"lower them"
         )
     train, validation, kept = tasks.split(len(tasks) - held_out - report, held_out, report)
     if options.validation is not None:
@@ -176,7 +178,7 @@ def _tables(options: argparse.Namespace, bars: "Bars") -> "PastTasks":
     from dkaf.sources.past import follows_response
 
     tasks = dkaf.read_tasks(
-        options.tasks,
+        _sources(options),
         response=options.response,
         id=options.id,
         task=options.task,
@@ -194,11 +196,35 @@ def _tables(options: argparse.Namespace, bars: "Bars") -> "PastTasks":
         bars.say(f"  {column}: {used[column].in_words()} ({reason})")
         if used[column].kind == "numeric" and follows_response(tasks, column):
             bars.say(
-                f"warning: {column} ranks the candidates as the response does. If it is another form of it, the policy learns "
+                f"warning: {column} ranks the candidates as the response does. If it is another form of it, the "
+                f"policy learns "
                 f"nothing else: leave it out, --kind '{column}=ignore'"
             )
     order = np.random.default_rng(options.seed).permutation(len(tasks))
     return tasks.subset(order.tolist())
+
+
+def _sources(options: argparse.Namespace) -> list[Any]:
+    """Tables and campaigns; a campaign says by itself what was measured, and how candidates are called."""
+    campaigns = {path: dkaf.Campaign.open(path) for path in options.tasks if path.endswith(".db")}
+    for path, campaign in campaigns.items():
+        options.response = options.response or campaign.response or "response"
+        options.id = options.id or campaign.id_column
+        if campaign.id_column != options.id:
+            raise InputError(
+                f"past tasks call candidates by one column, {options.id!r}, and {path} by {campaign.id_column!r}; "
+                "export the campaign and rename its column, or train on them apart"
+            )
+    directions = {campaign.minimise for campaign in campaigns.values()} | ({True} if options.minimise else set())
+    if len(directions) > 1:
+        raise InputError("past tasks have one direction, of these campaigns some minimise; train on them apart")
+    if campaigns:
+        options.minimise = directions.pop()
+    if options.response is None:
+        raise InputError(
+            "--response names the column that was measured, it did not come; name one of the table's columns"
+        )
+    return [campaigns[path].table(options.response) if path in campaigns else path for path in options.tasks]
 
 
 def _print_training(options: argparse.Namespace, policy: "Policy") -> None:
@@ -208,7 +234,8 @@ def _print_training(options: argparse.Namespace, policy: "Policy") -> None:
         print_json(described | {"training": log.describe() | {"seconds": log.seconds}})
         return
     print(
-        f"{options.output}: {_name(policy.method, policy.acquisition)}, trained in {sum(log.seconds.values()):.1f} s; {log.in_words()}"
+        f"{options.output}: {_name(policy.method, policy.acquisition)}, trained in {sum(log.seconds.values()):.1f} "
+        f"s; {log.in_words()}"
     )
     if log.gain is not None:
         print(log.gain.in_words())

@@ -147,11 +147,7 @@ class Inputs(nn.Module):
 
     def forward(self, features: FeatureMatrix, rows: IntArray) -> Rows:
         """The given rows, scaled, in single precision, on the policy's device."""
-        if features.shape[1] != self.n_features:
-            raise InputError(
-                f"the policy was trained on {self.n_features} features, {features.shape[1]} came; "
-                "pass the columns it was trained on"
-            )
+        self._check_width(features.shape[1])
         matrix: Any = features[rows].astype(np.float64)
         if sp.issparse(matrix) and self.shift.any():
             raise InputError("the policy was trained on dense features, sparse ones came; pass features.toarray()")
@@ -161,11 +157,29 @@ class Inputs(nn.Module):
         values = self._scaled(matrix.data, matrix.indices)
         return SparseRows(sp.csr_array((values, matrix.indices, matrix.indptr), shape=matrix.shape), self.shift.device)
 
+    def differentiable(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:
+        """The same rule for a tensor of raw features, in its own precision, with gradients."""
+        self._check_width(x.shape[-1])
+        if not x.isfinite().all():
+            raise InputError(f"features are finite, {float(x[~x.isfinite()][0])} came; drop or mend that row")
+        if self.kind == "counts":
+            _check_counts(x.detach().flatten())
+            return x.log1p()
+        if self.kind == "standardise":
+            return (x - self.shift.to(x)) / self.scale.to(x)
+        return x
+
+    def _check_width(self, n_features: int) -> None:
+        if n_features != self.n_features:
+            raise InputError(
+                f"the policy was trained on {self.n_features} features, {n_features} came; "
+                "pass the columns it was trained on"
+            )
+
     def _scaled(self, values: Any, columns: Any) -> Any:
         """Values in single precision; `columns` says which feature each one is of."""
         if self.kind == "counts":
-            if values.size and values.min() < 0:
-                raise InputError(f"counts are at least 0, {values.min():g} came; train with inputs='standardise'")
+            _check_counts(values)
             values = np.log1p(values)
         elif self.kind == "standardise":
             values = (values - self.shift.cpu().numpy()[columns]) / self.scale.cpu().numpy()[columns]
@@ -177,6 +191,11 @@ class Inputs(nn.Module):
                 "rescale that feature or train with inputs='standardise'"
             )
         return single
+
+
+def _check_counts(values: Any) -> None:
+    if values.shape[0] and values.min() < 0:
+        raise InputError(f"counts are at least 0, {values.min():g} came; train with inputs='standardise'")
 
 
 @np.errstate(over="ignore", invalid="ignore")

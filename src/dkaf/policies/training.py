@@ -27,7 +27,8 @@ class Gain:
         ours, gp, random = (self._count(value) for value in (self.policy, self.gp, self.random))
         held_out = f"median of {self.tasks} held-out task{'' if self.tasks == 1 else 's'}"
         return (
-            f"finds a top-{100 * self.share:g}% candidate after {ours} quer{'y' if ours == '1' else 'ies'} ({held_out}); "
+            f"finds a top-{100 * self.share:g}% candidate after {ours} quer{'y' if ours == '1' else 'ies'} "
+            f"({held_out}); "
             f"a plain GP needs {gp}, random {random}"
         )
 

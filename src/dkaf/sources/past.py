@@ -51,15 +51,16 @@ def read_tasks(
 ) -> PastTasks:
     """Finished searches from tables, ready for `fit`.
 
-    `sources` is a folder, a CSV, TSV or Parquet file, a pandas or polars frame, or a list of these; each table is a
-    search, or, with `task`, the rows of each value of that column are one. `response` is the column that was measured,
+    `sources` is a folder, a CSV, TSV or Parquet file, a pandas or polars frame, what `Campaign.table` gave, or a list of
+    these; each table is a search, or, with `task`, the rows of each value of that column are one. `response` is the column that was measured,
     `id` the one that names candidates. All others are features: numbers, categories, texts or molecules (SMILES, with
     `dkaf[chem]`) as detected, or as `kinds` says (`{"solvent": "categorical", "notes": "ignore"}`).
     Missing features are refused unless `impute` says to fill them in. `minimise` says that a smaller response is
     better; the tasks then have it with the other sign.
 
     >>> import pandas as pd, dkaf
-    >>> past = pd.DataFrame({"oven": ["a", "b", "a", "b"], "heat": [1.0, 2.0, 3.0, 4.0], "yield": [5, 6, 7, 8], "day": list("xxyy")})
+    >>> past = pd.DataFrame({"oven": list("abab"), "heat": [1.0, 2.0, 3.0, 4.0], "yield": [5, 6, 7, 8]})
+    >>> past["day"] = list("xxyy")
     >>> tasks = dkaf.read_tasks(past, response="yield", task="day")
     >>> tasks.names, tasks.n_features
     (('x', 'y'), 3)
@@ -152,11 +153,13 @@ def response_of(table: str, row: int, column: str, value: float) -> float:
     """A response that can be worked with."""
     if np.isnan(value):
         raise InputError(
-            f"every row has a response, row {row + 1} of {table} has none in column {column!r}; fill it in or take the row out"
+            f"every row has a response, row {row + 1} of {table} has none in column {column!r}; fill it in or take "
+            f"the row out"
         )
     if not abs(value) <= LARGEST_RESPONSE:
         raise InputError(
-            f"responses are within +-{LARGEST_RESPONSE:g}, row {row + 1} of {table} has {value} in column {column!r}; rescale it"
+            f"responses are within +-{LARGEST_RESPONSE:g}, row {row + 1} of {table} has {value} in column "
+            f"{column!r}; rescale it"
         )
     return value
 
@@ -166,7 +169,8 @@ def responses(table: Table, column: str) -> FloatArray:
     values, other = numbers(table.columns[column])
     if other:
         raise InputError(
-            f"responses are numbers, row {other[0] + 1} of {table.name} has {table.texts(column)[other[0]]!r} in column "
+            f"responses are numbers, row {other[0] + 1} of {table.name} has {table.texts(column)[other[0]]!r} in "
+            f"column "
             f"{column!r}; correct it or take the row out"
         )
     for row in np.flatnonzero(~(np.abs(values) <= LARGEST_RESPONSE)):
@@ -182,7 +186,8 @@ def _searches(table: Table, task: str | None) -> list[tuple[str, list[int]]]:
     for row, text in enumerate(table.texts(task)):
         if is_missing(text):
             raise InputError(
-                f"every row says which task it is of, row {row + 1} of {table.name} does not in column {task!r}; fill it in"
+                f"every row says which task it is of, row {row + 1} of {table.name} does not in column {task!r}; "
+                f"fill it in"
             )
         searches.setdefault(text.strip(), []).append(row)
     return list(searches.items())
@@ -191,7 +196,7 @@ def _searches(table: Table, task: str | None) -> list[tuple[str, list[int]]]:
 def _files(sources: Any) -> list[Any]:
     """Tables, in order: of a folder, its files by name."""
     if isinstance(sources, str | os.PathLike) or not isinstance(sources, Iterable) or hasattr(sources, "columns"):
-        sources = [sources]
+        sources = [sources]  # frames too can be gone through, by columns
     found: list[Any] = []
     for source in sources:
         if isinstance(source, str | os.PathLike) and Path(source).is_dir():

@@ -278,7 +278,7 @@ class Preparation:
 
 def _feature(description: dict[str, Any]) -> Feature:
     kind = KINDS[description.pop("kind")]
-    values = {name: tuple(map(str, v)) if isinstance(v, list) else v for name, v in description.items()}
+    values: dict[str, Any] = {name: tuple(map(str, v)) if isinstance(v, list) else v for name, v in description.items()}
     expected = {field.name: field.type for field in fields(kind)}
     wanted = {str: str, float: (int, float), int: int, tuple[str, ...]: tuple}
     if values.keys() != expected.keys() or any(
@@ -330,16 +330,16 @@ def _kinds(
         for table in tables:
             if column not in table.columns:
                 raise InputError(
-                    f"all tables have the same features, {table.name} has no column {column!r}; add it, or leave it out "
+                    f"all tables have the same features, {table.name} has no column {column!r}; add it, or leave it "
+                    f"out "
                     f"of all: --kind {column}=ignore"
                 )
         if column in kinds:
             yield column, Detected(kinds[column], "as set")
             continue
-        kind = detected(column, [table.columns[column] for table in tables])
-        if column == id_ and kind.kind != Smiles.kind:
-            kind = Detected(IGNORE, "the id")
-        yield column, kind
+        found = detected(column, [table.columns[column] for table in tables])
+        is_name = column == id_ and found.kind != Smiles.kind
+        yield column, Detected(IGNORE, "the id") if is_name else found
 
 
 def detected(name: str, columns: Sequence[Column]) -> Detected:

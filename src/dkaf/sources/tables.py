@@ -63,7 +63,9 @@ class Table:
 
 
 def read_table(source: Any, *, delimiter: str | None = None, encoding: str | None = None) -> Table:
-    """A table from a path, or from a pandas or polars frame."""
+    """A table from a path, or from a pandas or polars frame; a table stays as it is."""
+    if isinstance(source, Table):
+        return source
     if not isinstance(source, str | os.PathLike):
         return _frame(source)
     path = Path(source)
@@ -125,8 +127,10 @@ def _csv(name: str, suffix: str, content: bytes, delimiter: str | None, encoding
         for number, row in enumerate((row for row in reader if row), 1):
             if len(row) != len(header):
                 raise InputError(
-                    f"every row has the header's {len(header)} columns, row {number} of {name} (line {reader.line_num}) "
-                    f"has {len(row)}; correct it, or put fields with {DELIMITERS.get(separator, repr(separator))} in quotes"
+                    f"every row has the header's {len(header)} columns, row {number} of {name} (line "
+                    f"{reader.line_num}) "
+                    f"has {len(row)}; correct it, or put fields with {DELIMITERS.get(separator, repr(separator))} "
+                    f"in quotes"
                 )
             rows.append(row)
     except csv.Error as error:
@@ -158,7 +162,8 @@ def _check_header(name: str, header: list[str], separator: str) -> None:
         for other in DELIMITERS:
             if other != separator and other in header[0]:
                 raise InputError(
-                    f"columns are separated by {DELIMITERS.get(separator, repr(separator))}, the header of {name} is one "
+                    f"columns are separated by {DELIMITERS.get(separator, repr(separator))}, the header of {name} "
+                    f"is one "
                     f"column, {header[0]!r}; for {DELIMITERS[other]} pass --delimiter {_shell(other)}"
                 )
     if "" in header:
@@ -193,7 +198,7 @@ def _parquet(path: Path) -> Table:
 
 
 def _frame(frame: Any) -> Table:
-    """pandas and polars agree on this much."""
+    """What pandas and polars agree on."""
     try:
         names = list(frame.columns)
         columns = {str(name): _values("the frame", str(name), frame[name].to_numpy().tolist()) for name in names}

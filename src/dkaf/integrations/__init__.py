@@ -1,0 +1,1 @@
+"""Other libraries, with a trained policy in them."""

@@ -1,0 +1,233 @@
+"""A trained policy in BoTorch: its Gaussian process as a `Model`, its own ranking as an `AcquisitionFunction`.
+
+Features are the raw ones that the policy was trained on, responses the user's own; larger is better. All is computed
+in double precision, as BoTorch wants it, by a copy of the policy that no further training changes.
+
+| symbol | meaning | shape |
+|---|---|---|
+| n, d | observations, features | |
+| b, q | t-batches and the points of each, as BoTorch calls them | |
+| X, z | raw features and their representation | * x q x d, * x q x v |
+"""
+
+import copy
+import math
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from dkaf.errors import InputError
+from dkaf.model.acquisition import Outlook
+from dkaf.model.posterior import Trajectory, trajectory
+from dkaf.model.prior import Pool, Prior
+from dkaf.policies import KernelPolicy, Policy
+from dkaf.tasks import LARGEST_RESPONSE
+
+try:
+    from botorch.acquisition import AcquisitionFunction
+    from botorch.acquisition.objective import PosteriorTransform
+    from botorch.models.gpytorch import GPyTorchModel
+    from botorch.models.model import FantasizeMixin
+    from botorch.posteriors import GPyTorchPosterior
+    from botorch.utils.transforms import t_batch_mode_transform
+    from gpytorch.constraints import Positive
+    from gpytorch.distributions import MultivariateNormal
+    from gpytorch.kernels import Kernel
+    from gpytorch.likelihoods import GaussianLikelihood
+    from gpytorch.models import ExactGP
+except ImportError as error:
+    raise InputError(
+        f"dkaf.integrations.botorch needs BoTorch, which is not here ({error}); pip install 'dkaf[botorch]'"
+    ) from error
+
+__all__ = ["DkafAcquisition", "DkafModel"]
+
+
+class DkafModel(GPyTorchModel, ExactGP, FantasizeMixin):  # type: ignore[misc]
+    """What the policy believes after the observations (X, y), for any acquisition function of BoTorch.
+
+    X is n x d, y is n or n x 1, tensors or arrays; n may be 0. Nothing is left to fit. GPyTorch's part of it lives on
+    representations, so `train_inputs` are these, and every row is encoded once.
+    """
+
+    _num_outputs = 1
+
+    def __init__(self, policy: Policy, X: Any, y: Any) -> None:
+        if not isinstance(policy, KernelPolicy):
+            came = f"method {policy.method}" if isinstance(policy, Policy) else type(policy).__name__
+            raise InputError(
+                f"BoTorch needs a policy with a kernel, {came} came; dkaf.fit one of method dkaf, dkl or gp"
+            )
+        policy = copy.deepcopy(policy).double().eval().requires_grad_(False)
+        features, responses = _numbers("X", X, policy), _numbers("y", y, policy)
+        if features.ndim != 2:
+            raise InputError(f"X is observations x features, shape {tuple(features.shape)} came; reshape it")
+        n = len(features)
+        if responses.shape not in ((n,), (n, 1)):
+            raise InputError(
+                f"y has one response for each row of X, shape {tuple(responses.shape)} came for {n} rows; "
+                f"pass shape ({n},) or ({n}, 1)"
+            )
+        _check_responses(responses)
+        likelihood = GaussianLikelihood(noise_constraint=Positive()).to(policy.response_shift)
+        likelihood.noise = policy.prior.noise
+        super().__init__(_represented(policy, features), policy.scaled(responses.reshape(n)), likelihood)
+        self.policy = policy
+        self.covar_module = _PriorKernel(policy.prior)
+        self.requires_grad_(False).eval()
+
+    def forward(self, z: Float[Tensor, "*batch q v"]) -> MultivariateNormal:
+        """The prior; GPyTorch makes the posterior of it."""
+        mean = self.policy.prior.mean
+        return MultivariateNormal(z.new_zeros(z.shape[:-1]) if mean is None else mean(z)[..., 0], self.covar_module(z))
+
+    def posterior(
+        self,
+        X: Float[Tensor, "*batch q d"],
+        observation_noise: bool | Tensor = False,
+        posterior_transform: PosteriorTransform | None = None,
+        **options: Any,
+    ) -> Any:
+        """What is believed at X, in units of y, with gradients. A tensor of noise holds variances in units of y^2."""
+        if isinstance(observation_noise, Tensor):
+            observation_noise = observation_noise / self._scale**2
+        scaled = super().posterior(_represented(self.policy, X), observation_noise, **options).distribution
+        posterior = GPyTorchPosterior(scaled * self._scale + float(self.policy.response_shift))
+        return posterior if posterior_transform is None else posterior_transform(posterior)
+
+    def condition_on_observations(
+        self,
+        X: Float[Tensor, "*batch q d"],
+        Y: Float[Tensor, "*more q 1"],
+        noise: Tensor | None = None,
+        **options: Any,
+    ) -> "DkafModel":
+        """The model after the observations (X, Y) too; Y in the user's units, one column."""
+        if Y.shape[-2:] != (X.shape[-2], 1):
+            raise InputError(
+                f"Y has one response for each row of X, in a column; shape {tuple(Y.shape)} came for {X.shape[-2]} rows; "
+                "pass y.unsqueeze(-1)"
+            )
+        _check_responses(Y)
+        if self.prediction_strategy is None:
+            self.posterior(X)  # GPyTorch extends what its first prediction has left
+        model: DkafModel = super().condition_on_observations(
+            _represented(self.policy, X),
+            self.policy.scaled(Y),
+            noise=None if noise is None else noise / self._scale**2,
+            **options,
+        )
+        return model
+
+    @property
+    def _scale(self) -> float:
+        return float(self.policy.response_scale)
+
+
+class DkafAcquisition(AcquisitionFunction):  # type: ignore[misc]
+    """What `dkaf.Search.ask` ranks candidates by, once it was told the same observations in the same order.
+
+    `queried` says of each observation, or of all, whether the search chose it: a policy that explores less with every
+    query (GP-MI) does not count what was known before. Pending points count as queries that gave what is expected of
+    them, so that BoTorch's sequential optimisers choose q candidates as `ask(q)` does.
+    """
+
+    def __init__(self, policy: Policy, X: Any, y: Any, *, queried: Any) -> None:
+        super().__init__(DkafModel(policy, X, y))
+        n = len(self.model.train_targets)
+        try:
+            flags = torch.as_tensor(queried, device=self.model.policy.device)
+        except (TypeError, ValueError, RuntimeError):
+            raise InputError(f"queried is True, False or {n} of these, {queried!r} came; pass these") from None
+        if flags.shape not in ((), (n,)) or (flags.dtype != torch.bool and flags.numel()):
+            raise InputError(
+                f"queried is True, False or {n} of these, shape {tuple(flags.shape)} of {flags.dtype} came; "
+                "pass one for each row of X"
+            )
+        self._queried: Bool[Tensor, " n"] = flags.bool().expand(n)
+        self.set_X_pending(None)
+
+    def set_X_pending(self, X_pending: Float[Tensor, "p d"] | None = None) -> None:
+        """Points that are being tried; nothing of them is differentiated."""
+        super().set_X_pending(X_pending)
+        (z,), y, queried = self.model.train_inputs, self.model.train_targets, self._queried
+        self._events = z, y, queried
+        if X_pending is not None:
+            with torch.no_grad():
+                pending = _represented(self.model.policy, X_pending)
+                expected = self._after_events(pending).mean.flatten()  # to fill one in moves no mean
+            self._events = (
+                torch.cat((z, pending)),
+                torch.cat((y, expected)),
+                torch.cat((queried, queried.new_ones(len(pending)))),
+            )
+
+    @t_batch_mode_transform(expected_q=1)  # type: ignore[untyped-decorator]
+    def forward(self, X: Float[Tensor, "*batch 1 d"]) -> Float[Tensor, "*batch"]:
+        """The scores of the candidates, each by itself."""
+        policy, (_, y, queried) = self.model.policy, self._events
+        mean, var, pivots = self._after_events(_represented(policy, X.flatten(end_dim=-2)))
+        best = torch.cat((y.new_full((1,), -math.inf), y)).max()
+        xi = pivots.flatten()[queried].sum().detach()  # the variances before each query: docs/paper.md, note 3
+        scores: Tensor = policy.acquire(Outlook(mean.flatten(), var.flatten(), best, xi), policy.log_nu.exp())
+        return scores.view(X.shape[:-2])
+
+    def _after_events(self, z: Float[Tensor, "c v"]) -> Trajectory:
+        """The beliefs about candidates, by what training differentiates: their means and variances, 1 x 1 x 1 x c."""
+        known, y, _ = self._events
+        k, rows = len(known), torch.arange(len(known) + len(z), device=z.device).unsqueeze(0)
+        points = self.model.policy.place(torch.cat((known, z)), Pool(rows, torch.ones_like(rows, dtype=torch.bool)))
+        K_ox = points.covariance(rows[:, :k]).unsqueeze(1)
+        mean, var, pivots = trajectory(
+            points.mean, points.var, points.noise, K_ox, rows[:, :k].unsqueeze(1), y.view(1, 1, k), first=k
+        )
+        return Trajectory(mean[..., k:], var[..., k:], pivots)
+
+
+class _PriorKernel(Kernel):  # type: ignore[misc]
+    """Eq. (k) between representations, free of noise."""
+
+    def __init__(self, prior: Prior) -> None:
+        super().__init__()
+        self.prior = prior
+
+    def forward(
+        self, x1: Float[Tensor, "*batch m v"], x2: Float[Tensor, "*batch n v"], diag: bool = False, **options: Any
+    ) -> Tensor:
+        prior = self.prior
+        square = self.covar_dist(x1, x2, diag=diag, square_dist=True)
+        K = prior.amplitude * torch.exp(-0.5 * (-prior.log_length).exp() * square)
+        if prior.linear is None:
+            return K
+        phi1, phi2 = prior.linear(x1), prior.linear(x2)
+        return K + ((phi1 * phi2).sum(-1) if diag else phi1 @ phi2.mT)
+
+
+def _numbers(name: str, values: Any, policy: KernelPolicy) -> Tensor:
+    """The values in double precision, on the policy's device, apart from what the caller holds."""
+    try:
+        return torch.as_tensor(values).detach().to(policy.response_shift, copy=True)
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError(
+            f"{name} is a dense tensor or array of numbers, {type(values).__name__} came; of a sparse or other table "
+            "pass the numbers, as .toarray() or .to_numpy(float) give them"
+        ) from None
+
+
+def _check_responses(y: Tensor) -> None:
+    wrong = ~(y.abs() <= LARGEST_RESPONSE)
+    if wrong.any():
+        raise InputError(
+            f"responses are finite and within +-{LARGEST_RESPONSE:g}, {float(y[wrong][0])} came; "
+            "leave that observation out, or rescale"
+        )
+
+
+def _represented(policy: KernelPolicy, X: Float[Tensor, "*batch q d"]) -> Float[Tensor, "*batch q v"]:
+    """Representations of raw features, with gradients. An encoder of the user's takes rows, and no batches of them."""
+    rows = policy.inputs.differentiable(X.to(policy.response_shift)).flatten(end_dim=-2)
+    z = policy.represent(rows)
+    assert isinstance(z, Tensor)
+    return z.unflatten(0, X.shape[:-1])
