@@ -9,7 +9,7 @@ import os
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsFloat
 
 from dkaf.campaign.packing import unpacked_columns
 from dkaf.campaign.store import ASKED, FAILED, RELEASED, TOLD, UNDONE, State, Store, state_of
@@ -230,14 +230,14 @@ class Campaign:
                 for row, score, mean, deviation in chosen
             )
 
-    def tell(self, id: str, value: float) -> None:  # noqa: A002
+    def tell(self, id: str, value: SupportsFloat | str) -> None:  # noqa: A002
         """What a candidate gave, also one that was never asked for; on disk when this returns.
 
         A candidate may be measured again: every measurement counts, as noisy ones do.
         """
         self.tell_all([(id, value)])
 
-    def tell_all(self, measurements: Sequence[tuple[str, float]]) -> None:
+    def tell_all(self, measurements: Sequence[tuple[str, SupportsFloat | str]]) -> None:
         """Several measurements, all of them or none."""
         checked = [(str(id_), _number(id_, value)) for id_, value in measurements]
         with self._store.writing() as db:

@@ -45,8 +45,10 @@ def measured_table(campaign: Campaign, response: str) -> Table:
     values: dict[int, list[float]] = {}
     for told in state.told:
         values.setdefault(told.row, []).append(told.value)
+    if not values:
+        raise InputError(f"a past task has measurements, the campaign {campaign.path} has none; leave it out")
     fields = campaign.columns_of(list(values))
-    columns: dict[str, Column] = {name: [row[name] for row in fields] for name in (fields[0] if fields else {})}
+    columns: dict[str, Column] = {name: [row[name] for row in fields] for name in fields[0]}
     columns[response] = np.array([np.mean(several) for several in values.values()], dtype=np.float64)
     return Table(campaign.path, columns, len(values))
 

@@ -126,9 +126,10 @@ def _draw_map(axes: "Axes", figure: Any, shown: Picture, name: str) -> None:
         title="The pool as the policy sees it", xlabel="first main direction", ylabel="second", xticks=[], yticks=[]
     )
     x, y = shown.places.T
-    colours = "#bbb" if shown.mean is None else shown.mean[shown.mapped]
-    points = axes.scatter(x, y, c=colours, s=9, cmap="viridis", linewidths=0)
-    if shown.mean is not None:
+    if shown.mean is None:
+        axes.scatter(x, y, color="#bbb", s=9, linewidths=0)
+    else:
+        points = axes.scatter(x, y, c=shown.mean[shown.mapped], s=9, cmap="viridis", linewidths=0)
         figure.colorbar(points, ax=axes, label=f"expected {name}")
     n, m = len(shown.values), len(shown.values) + len(shown.pending)
     hollow: dict[str, Any] = {"markersize": 8, "markerfacecolor": "none", "linestyle": "none"}

@@ -203,11 +203,10 @@ class Store:
                 db.execute("PRAGMA trusted_schema = OFF")
                 db.execute("PRAGMA cell_size_check = ON")
                 yield db
-        except sqlite3.Error as error:
-            raise self._refusal(error) from error
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter where SQLite quotes what is damaged
+            raise self._refusal(str(error)) from error
 
-    def _refusal(self, error: sqlite3.Error) -> InputError:
-        words = str(error)
+    def _refusal(self, words: str) -> InputError:
         if "locked" in words:
             return InputError(
                 f"another process has been writing to {self.path} for {SECONDS_TO_WAIT:g} seconds; try again"

@@ -17,13 +17,14 @@ from dkaf.errors import InputError
 from dkaf.settings import check_choice
 from dkaf.sources.molecules import BITS, RADIUS, MoleculeError, are_molecules, morgan_fingerprints, need_rdkit
 from dkaf.sources.tables import Column, Table, is_missing, numbers
-from dkaf.tasks import FeatureMatrix
+from dkaf.tasks import FeatureMatrix, FloatArray
 
 IGNORE = "ignore"
 WORD = r"[^\W\d_]{3,}"  # letters of any alphabet
 MOST_WORDS = 5000
 WORDS_OF_A_TEXT = 3.0  # on average; what has fewer is a category or a name
 MOST_CATEGORIES = 200
+FARTHEST = 1e15  # standard deviations: beyond, single precision tells nothing apart
 SAMPLED = 200  # values of a column that are read as molecules to see whether they are
 
 
@@ -81,7 +82,8 @@ class Numeric(Feature):
         known = values[~np.isnan(values)]
         if len(known) == 0:
             raise InputError(f"a numeric column has numbers, {column!r} has none; leave it out: --kind {column}=ignore")
-        mean, deviation = float(known.mean()), float(known.std())
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean, deviation = float(known.mean()), float(known.std())
         if not np.isfinite(deviation):
             raise InputError(f"numbers have a finite variance, those of column {column!r} are too large; rescale them")
         varies = deviation > 1e-12 * abs(mean)
@@ -93,8 +95,12 @@ class Numeric(Feature):
 
     def matrix(self, table: Table, impute: bool) -> FeatureMatrix:
         values = self._numbers(table, impute)
-        scaled: FeatureMatrix = ((np.where(np.isnan(values), self.shift, values) - self.shift) / self.scale)[:, None]
-        return scaled
+        scaled: FloatArray = (np.where(np.isnan(values), self.shift, values) - self.shift) / self.scale
+        far = np.abs(scaled) > FARTHEST
+        if far.any():
+            rule = f"numbers are of the size of those that were learned from, {self.in_words()}"
+            raise self._refuse(table, int(far.argmax()), rule, "correct it")
+        return scaled[:, None]
 
     def _numbers(self, table: Table, impute: bool) -> Any:
         values, other = numbers(table.columns[self.column])

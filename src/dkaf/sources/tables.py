@@ -201,13 +201,13 @@ def _frame(frame: Any) -> Table:
     """What pandas and polars agree on."""
     try:
         names = list(frame.columns)
+        if len(set(map(str, names))) != len(names):
+            raise InputError("columns have names of their own, the frame repeats one; rename it")
         columns = {str(name): _values("the frame", str(name), frame[name].to_numpy().tolist()) for name in names}
     except (AttributeError, TypeError, KeyError):
         raise InputError(
             f"a table is a path, or a pandas or polars frame, {type(frame).__name__} came; pass one of these"
         ) from None
-    if len(columns) != len(names):
-        raise InputError("columns have names of their own, the frame repeats one; rename it")
     return Table("the frame", columns, len(frame))
 
 

@@ -1,0 +1,514 @@
+import json
+import os
+import random
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import campaigns
+import numpy as np
+import pandas as pd
+import pytest
+
+import dkaf
+from dkaf.campaign.store import ASKED, FAILED, KNOWN, RELEASED, TOLD, UNDONE, Event, state_of
+
+SCRIPT = Path(__file__).with_name("killed_writers.py")
+
+
+@pytest.fixture
+def truth(tmp_path: Path) -> dict[str, float]:
+    return campaigns.pool(tmp_path / "pool.csv")
+
+
+@pytest.fixture
+def campaign(tmp_path: Path, truth: dict[str, float]) -> dkaf.Campaign:
+    return dkaf.Campaign.create(tmp_path / "bread.db", tmp_path / "pool.csv", campaigns.policy(tmp_path))
+
+
+def event(number: int, kind: str, row: int, value: float | None = None, of: int | None = None) -> Event:
+    return Event(number, kind, row, value, of, "now")
+
+
+def test_events_say_what_is_told_pending_and_failed() -> None:
+    events = [
+        event(1, KNOWN, 7, 1.0),
+        event(2, ASKED, 1),
+        event(3, ASKED, 2),
+        event(4, ASKED, 3),
+        event(5, TOLD, 1, 2.0),
+        event(6, FAILED, 2),
+        event(7, RELEASED, 3),
+        event(8, TOLD, 9, 3.0),
+        event(9, TOLD, 1, 4.0),
+    ]
+    state = state_of(events)
+    assert [(told.row, told.value, told.asked, told.known) for told in state.told] == [
+        (7, 1.0, False, True),
+        (1, 2.0, True, False),
+        (9, 3.0, False, False),
+        (1, 4.0, True, False),
+    ]
+    assert (list(state.pending), list(state.failed)) == ([], [2])
+    assert state.last == events[-1]
+
+
+def test_undo_takes_back_one_thing_after_the_other_and_a_candidate_is_pending_again() -> None:
+    events = [event(1, ASKED, 1), event(2, TOLD, 1, 2.0), event(3, FAILED, 5), event(4, UNDONE, 5, None, 3)]
+    state = state_of(events)
+    assert (list(state.failed), state.last) == ([], events[1])
+    state = state_of([*events, event(5, UNDONE, 1, None, 2)])
+    assert (state.told, list(state.pending), state.last) == ([], [1], None)
+
+
+def test_asking_and_telling_finds_good_bread(campaign: dkaf.Campaign, truth: dict[str, float]) -> None:
+    for _ in range(8):
+        candidate = campaign.ask()[0]
+        assert candidate.columns["loaf"] == candidate.id
+        campaign.tell(candidate.id, truth[candidate.id])
+    assert campaign.best is not None
+    assert campaign.best.value >= np.quantile(list(truth.values()), 0.9)
+    assert [measurement.id for measurement in campaign.history] == list(
+        dict.fromkeys(measurement.id for measurement in campaign.history)
+    )
+
+
+def test_a_campaign_chooses_what_a_search_chooses(
+    campaign: dkaf.Campaign, truth: dict[str, float], tmp_path: Path
+) -> None:
+    from dkaf.sources.tables import read_table
+
+    policy = dkaf.load(campaigns.policy(tmp_path))
+    assert policy.preparation is not None
+    names = list(truth)
+    features: Any = policy.preparation.matrix(read_table(tmp_path / "pool.csv"))
+    search = dkaf.Search(policy, features.astype(np.float32))
+    for _ in range(5):
+        expected = search.ask()[0]
+        candidate = campaign.ask()[0]
+        assert candidate.id == names[expected.row]
+        assert (candidate.mean, candidate.score) == pytest.approx((expected.mean, expected.score), rel=1e-5)
+        search.tell(expected.row, truth[candidate.id])
+        campaign.tell(candidate.id, truth[candidate.id])
+
+
+def test_another_process_goes_on_where_this_one_was(campaign: dkaf.Campaign, truth: dict[str, float]) -> None:
+    for _ in range(3):
+        candidate = campaign.ask()[0]
+        campaign.tell(candidate.id, truth[candidate.id])
+    opened = dkaf.Campaign.open(campaign.path)
+    assert opened.history == campaign.history
+    undone = opened.undo()
+    assert undone["id"] == candidate.id
+    assert opened.ask()[0].id != candidate.id  # which is pending again
+    assert campaign.pending == opened.pending
+    campaign.tell(candidate.id, truth[candidate.id])
+    assert campaign.ask()[0].mean == pytest.approx(opened.ask()[0].mean, abs=2.0)
+
+
+def test_after_an_undo_the_search_knows_no_more_than_a_fresh_one(
+    campaign: dkaf.Campaign, truth: dict[str, float]
+) -> None:
+    first = campaign.ask()[0]
+    campaign.tell(first.id, truth[first.id])
+    campaign.ask()  # so that it was used
+    campaign.tell("l5", 1000.0)
+    campaign.ask()
+    campaign.undo()
+    rows = range(len(campaign))
+    fresh = dkaf.Campaign.open(campaign.path).search().believe(rows)
+    used = campaign.search().believe(rows)
+    assert fresh is not None
+    assert used is not None
+    np.testing.assert_allclose(used[0], fresh[0], rtol=1e-4)
+    np.testing.assert_allclose(used[1], fresh[1], rtol=1e-4)
+
+
+def test_a_batch_is_of_different_candidates_and_what_is_pending_is_not_asked_again(campaign: dkaf.Campaign) -> None:
+    batch = campaign.ask(5)
+    assert len({candidate.id for candidate in batch}) == 5
+    assert campaign.pending == tuple(candidate.id for candidate in batch)
+    more = campaign.ask(5)
+    assert not {candidate.id for candidate in more} & {candidate.id for candidate in batch}
+
+
+def test_asking_one_by_one_names_what_asking_at_once_names(tmp_path: Path, truth: dict[str, float]) -> None:
+    policy = campaigns.policy(tmp_path)
+    at_once, singly = (
+        dkaf.Campaign.create(tmp_path / f"{name}.db", tmp_path / "pool.csv", policy) for name in ("at once", "singly")
+    )
+    for each in (at_once, singly):
+        each.tell("l3", truth["l3"])
+    assert [c.id for c in at_once.ask(4)] == [singly.ask()[0].id for _ in range(4)]
+
+
+def test_failed_candidates_are_not_asked_again_until_released(campaign: dkaf.Campaign) -> None:
+    first = campaign.ask()[0].id
+    campaign.fail(first)
+    with pytest.raises(dkaf.InputError, match="has failed already"):
+        campaign.fail(first)
+    assert campaign.pending == ()
+    rest = campaign.ask(len(campaign) - 1)
+    assert first not in {candidate.id for candidate in rest}
+    with pytest.raises(dkaf.InputError, match="1 candidates were asked for, 0 are neither told, pending nor failed"):
+        campaign.ask()
+    campaign.release(first)
+    assert campaign.ask()[0].id == first
+    campaign.release(first)
+    with pytest.raises(dkaf.InputError, match="is neither"):
+        campaign.release(first)
+
+
+def test_repeated_measurements_count_each_and_their_mean_is_what_is_best(campaign: dkaf.Campaign) -> None:
+    for name, value in (("l1", 4.0), ("l2", 3.5), ("l1", 0.0)):
+        campaign.tell(name, value)
+    assert campaign.best == ("l2", 3.5, 1)
+    assert [measurement.value for measurement in campaign.history] == [4.0, 3.5, 0.0]
+    beliefs = campaign.search().believe([1])
+    assert beliefs is not None
+    assert beliefs[0][0] < 4.0
+
+
+def test_smaller_is_better_where_the_campaign_minimises(tmp_path: Path, truth: dict[str, float]) -> None:
+    campaign = dkaf.Campaign.create(tmp_path / "low.db", tmp_path / "pool.csv", "gp", id="loaf", minimise=True)
+    for _ in range(14):
+        candidate = campaign.ask()[0]
+        campaign.tell(candidate.id, -truth[candidate.id])
+    assert campaign.best is not None
+    assert campaign.best.value == min(measurement.value for measurement in campaign.history)
+    assert campaign.best.value <= -np.quantile(list(truth.values()), 0.8)
+    expected = campaign.ask()[0].mean
+    assert expected is not None
+    assert expected < 0
+
+
+def test_without_past_tasks_a_gaussian_process_learns_from_the_campaign_alone(
+    tmp_path: Path, truth: dict[str, float]
+) -> None:
+    found = []
+    for seed in range(3):
+        campaign = dkaf.Campaign.create(
+            tmp_path / f"gp{seed}.db", tmp_path / "pool.csv", "gp", id="loaf", seed=seed, kinds={"flour": "ignore"}
+        )
+        for _ in range(12):
+            candidate = campaign.ask()[0]
+            campaign.tell(candidate.id, truth[candidate.id])
+        assert campaign.best is not None
+        found.append(campaign.best.value)
+    # Chance finds one of the best three of sixty in twelve looks with probability 0.49; all three times 0.12.
+    assert np.mean(found) >= sorted(truth.values())[-4]
+
+
+def test_a_batch_before_any_measurement_spreads_over_the_pool(tmp_path: Path) -> None:
+    pool = pd.DataFrame({"x": np.concatenate([np.zeros(30), np.ones(30) * 100]) + np.arange(60) * 1e-3})
+    campaign = dkaf.Campaign.create(tmp_path / "spread.db", pool, "gp")
+    chosen = [int(candidate.id) for candidate in campaign.ask(2)]
+    assert len({name > 30 for name in chosen}) == 2
+
+
+def test_known_measurements_are_imported_and_do_not_count_as_spent(tmp_path: Path, truth: dict[str, float]) -> None:
+    known = pd.DataFrame({"loaf": ["l4", "l9", "l4"], "rise": [1.0, 2.0, 3.0]})
+    campaign = dkaf.Campaign.create(
+        tmp_path / "one.db", tmp_path / "pool.csv", campaigns.policy(tmp_path), known=known, budget=4
+    )
+    assert [(m.id, m.value, m.asked) for m in campaign.history] == [
+        ("l4", 1.0, False), ("l9", 2.0, False), ("l4", 3.0, False),
+    ]  # fmt: skip
+    assert campaign.left == 4
+    again = dkaf.Campaign.create(
+        tmp_path / "two.db", tmp_path / "pool.csv", campaigns.policy(tmp_path), known=campaign.path
+    )
+    assert [m.value for m in again.history] == [1.0, 2.0, 3.0]
+    with pytest.raises(dkaf.InputError, match="undo takes back"):
+        again.undo()
+    wrong = pd.DataFrame({"loaf": ["nix"], "rise": [1.0]})
+    with pytest.raises(dkaf.InputError, match="'nix' of the frame is none of"):
+        dkaf.Campaign.create(tmp_path / "x.db", tmp_path / "pool.csv", campaigns.policy(tmp_path), known=wrong)
+    assert not (tmp_path / "x.db").exists()
+
+
+def test_the_budget_is_kept_and_can_be_raised(tmp_path: Path, truth: dict[str, float]) -> None:
+    campaign = dkaf.Campaign.create(tmp_path / "b.db", tmp_path / "pool.csv", campaigns.policy(tmp_path), budget=3)
+    first, second = (candidate.id for candidate in campaign.ask(2))
+    campaign.tell(first, 1.0)
+    campaign.fail(second)
+    assert (campaign.budget, campaign.left) == (3, 1)
+    with pytest.raises(dkaf.InputError, match="1 are left and 2 were asked for"):
+        campaign.ask(2)
+    dkaf.Campaign.open(campaign.path).set_budget(None)
+    assert (campaign.budget, campaign.left) == (None, None)
+    campaign.ask(2)
+    for wrong in (0, -1):
+        with pytest.raises(dkaf.InputError, match="budget"):
+            campaign.set_budget(wrong)
+
+
+@pytest.mark.parametrize("value", ["high", float("nan"), float("inf"), -1e300])
+def test_a_wrong_response_is_refused_and_nothing_is_told(campaign: dkaf.Campaign, value: Any) -> None:
+    with pytest.raises(dkaf.InputError, match="'l1'"):
+        campaign.tell_all([("l0", 1.0), ("l1", value)])
+    with pytest.raises(dkaf.InputError, match="'nix' names none"):
+        campaign.tell_all([("l0", 1.0), ("nix", 2.0)])
+    assert campaign.history == ()
+    assert dkaf.Campaign.open(campaign.path).history == ()
+
+
+def test_a_pool_file_that_changed_is_noticed_and_one_that_moved_is_not_needed(
+    campaign: dkaf.Campaign, tmp_path: Path
+) -> None:
+    pool = tmp_path / "pool.csv"
+    before = pool.read_text()
+    assert not campaign.status()["pool_changed"]
+    os.utime(pool, (1, 1))
+    campaign.ask()  # only touched
+    pool.write_text(before.replace("gas", "wood", 1))
+    assert campaign.status()["pool_changed"]
+    with pytest.raises(dkaf.InputError, match=r"has changed since .* was created"):
+        campaign.ask()
+    campaign.ask(ignore_pool_file=True)
+    pool.unlink()
+    campaign.ask()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"id": "nix"}, "--id names a column"),
+        ({"id": "oven"}, "both have"),
+        ({"budget": 0}, "at least 1 evaluation"),
+        ({"minimise": True}, "trained to find larger"),
+        ({"kinds": {"oven": "text"}}, "leave out --kind"),
+        ({"policy": "none.safetensors"}, "cannot be read"),
+        ({"pool": "none.csv"}, "does not exist"),
+        ({"path": "nowhere/x.db"}, "folder must exist"),
+    ],
+)
+def test_a_wrong_campaign_is_refused_and_leaves_no_file(
+    tmp_path: Path, truth: dict[str, float], change: dict[str, Any], message: str
+) -> None:
+    arguments: dict[str, Any] = {"path": "x.db", "pool": "pool.csv", "policy": campaigns.policy(tmp_path).name} | change
+    places = [tmp_path / arguments.pop(name) for name in ("path", "pool", "policy")]
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(dkaf.InputError, match=message):
+        dkaf.Campaign.create(*places, **arguments)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_file_that_is_there_stays(campaign: dkaf.Campaign, tmp_path: Path) -> None:
+    content = Path(campaign.path).read_bytes()
+    with pytest.raises(dkaf.InputError, match="is there already"):
+        dkaf.Campaign.create(campaign.path, tmp_path / "pool.csv", "gp", id="loaf")
+    assert Path(campaign.path).read_bytes() == content
+
+
+def test_a_policy_of_arrays_is_refused(tmp_path: Path, truth: dict[str, float], tiny_tasks: dkaf.TaskSet) -> None:
+    policy = dkaf.fit(tiny_tasks, method="random")
+    with pytest.raises(dkaf.InputError, match="was trained on arrays of 4 numbers"):
+        dkaf.Campaign.create(tmp_path / "x.db", tmp_path / "pool.csv", policy)
+
+
+@pytest.mark.parametrize("method", ["random", "rl", "metabo", "gp", "dkl"])
+def test_every_method_makes_a_campaign(tmp_path: Path, truth: dict[str, float], method: str) -> None:
+    tasks = dkaf.read_tasks(campaigns.past(tmp_path / "past", 3), response="rise", id="loaf")
+    policy = dkaf.fit(tasks, None, method, **campaigns.SMALL)
+    campaign = dkaf.Campaign.create(tmp_path / "x.db", tmp_path / "pool.csv", policy)
+    for _ in range(3):
+        for candidate in campaign.ask(2):
+            campaign.tell(candidate.id, truth[candidate.id])
+    assert len({measurement.id for measurement in campaign.history}) == 6
+    campaign.plot(tmp_path / "x.png")
+
+
+def test_campaigns_are_past_tasks(tmp_path: Path, truth: dict[str, float]) -> None:
+    tables = []
+    for number in range(2):
+        campaign = dkaf.Campaign.create(tmp_path / f"{number}.db", tmp_path / "pool.csv", "gp", id="loaf")
+        for name in list(truth)[number * 20 : number * 20 + 20]:
+            campaign.tell(name, truth[name])
+        campaign.tell(name, truth[name] + 2)
+        tables.append(campaign.table("rise"))
+    tasks = dkaf.read_tasks(tables, response="rise", id="loaf")
+    assert tasks.names == ("0", "1")
+    assert tasks.responses[1].tolist() == [*list(truth.values())[20:39], truth[name] + 1]
+
+
+def test_the_export_has_everything_that_happened(campaign: dkaf.Campaign, tmp_path: Path) -> None:
+    first, second, third = (candidate.id for candidate in campaign.ask(3))
+    campaign.tell(first, 1.0)
+    campaign.tell(first, 2.0)
+    campaign.fail(second)
+    campaign.export(tmp_path / "out.csv")
+    out = pd.read_csv(tmp_path / "out.csv", dtype=str, keep_default_na=False)
+    assert out[["id", "value", "measurements", "status"]].values.tolist() == [
+        [first, "1.5", "2", "measured"],
+        [third, "", "0", "pending"],
+        [second, "", "0", "failed"],
+    ]
+    assert list(out.columns[5:]) == ["loaf", "oven", "heat", "flour"]
+    with pytest.raises(dkaf.InputError, match=r"an export is a \.csv file"):
+        campaign.export(tmp_path / "out.xlsx")
+
+
+def test_plots_are_pictures_of_what_is_known(campaign: dkaf.Campaign, truth: dict[str, float], tmp_path: Path) -> None:
+    from dkaf.campaign.plots import picture
+
+    campaign.plot(tmp_path / "empty.png")
+    for candidate in campaign.ask(4):
+        campaign.tell(candidate.id, truth[candidate.id])
+    campaign.tell(candidate.id, truth[candidate.id] - 1)
+    campaign.ask(2)
+    shown = picture(campaign)
+    assert shown.best == np.maximum.accumulate([m.value for m in campaign.history]).tolist()
+    assert (len(shown.values), len(shown.pending), len(shown.mapped)) == (4, 2, 60)
+    beliefs = campaign.search().believe(range(60))
+    assert beliefs is not None
+    np.testing.assert_allclose(shown.mean, beliefs[0])
+    for kind, start in (("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")):
+        campaign.plot(tmp_path / f"plot.{kind}")
+        assert (tmp_path / f"plot.{kind}").read_bytes().startswith(start)
+    with pytest.raises(dkaf.InputError, match=r"a plot is a \.png"):
+        campaign.plot(tmp_path / "plot.gif")
+
+
+def run_writers(path: Path, rounds: int, seed: int) -> list[list[Any]]:
+    done = subprocess.run(
+        [sys.executable, SCRIPT, path, str(rounds), str(seed)],
+        capture_output=True,
+        text=True,
+        timeout=400,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    acknowledged: list[list[Any]] = json.loads(done.stdout)
+    return acknowledged
+
+
+def sound(path: Path) -> bool:
+    with sqlite3.connect(path) as db:
+        return bool(db.execute("PRAGMA integrity_check").fetchone()[0] == "ok")
+
+
+@pytest.fixture
+def fast_folder(tmp_path: Path) -> Iterator[Path]:
+    """In memory where that can be had: a kill cuts into more calls, and what a process wrote is as safe there."""
+    memory = Path("/dev/shm")
+    if not os.access(memory, os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=memory) as folder:
+        yield Path(folder)
+
+
+def test_hundreds_of_kills_lose_nothing_acknowledged_and_give_nothing_out_twice(fast_folder: Path) -> None:
+    campaigns.pool(fast_folder / "pool.csv", n=2000)
+    campaign = dkaf.Campaign.create(fast_folder / "k.db", fast_folder / "pool.csv", campaigns.policy(fast_folder))
+    acknowledged = run_writers(fast_folder / "k.db", 120, 1)  # two writers each: 240 kills
+    assert sound(fast_folder / "k.db")
+    asked = [name for _, kind, *rest in acknowledged if kind == "asked" for name in rest[0]]
+    told = [tuple(rest) for _, kind, *rest in acknowledged if kind == "told"]
+    failed = [rest[0] for _, kind, *rest in acknowledged if kind == "failed"]
+    assert len(asked) > 20
+    assert len(told) > 10
+    assert len(set(asked)) == len(asked)
+    history = Counter((measurement.id, measurement.value) for measurement in campaign.history)
+    assert not Counter(told) - history
+    status = campaign.status()
+    assert set(failed) <= {item["id"] for item in status["failed"]}
+    everything = {item["id"] for what in ("history", "pending", "failed") for item in status[what]}
+    assert set(asked) <= everything
+    campaign.ask()
+
+
+def test_two_processes_that_ask_at_once_never_get_the_same_candidate(tmp_path: Path) -> None:
+    campaigns.pool(tmp_path / "pool.csv", n=40)
+    campaign = dkaf.Campaign.create(tmp_path / "c.db", tmp_path / "pool.csv", campaigns.policy(tmp_path))
+    acknowledged = run_writers(tmp_path / "c.db", 0, 0)
+    asked = [name for _, _, names in acknowledged for name in names]
+    assert len(asked) == len(set(asked)) == 40
+    assert set(campaign.pending) == set(asked)
+
+
+def test_a_writer_that_waits_is_told_by_whom_it_was_kept(
+    campaign: dkaf.Campaign, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dkaf.campaign.store.SECONDS_TO_WAIT", 0.1)
+    with sqlite3.connect(campaign.path, isolation_level=None) as other:
+        other.execute("BEGIN IMMEDIATE")
+        began = time.monotonic()
+        with pytest.raises(dkaf.InputError, match="another process has been writing"):
+            campaign.tell("l1", 1.0)
+        assert time.monotonic() - began < 30
+        other.execute("ROLLBACK")
+    campaign.tell("l1", 1.0)
+
+
+def use(path: Path) -> None:
+    """All that reads a campaign's file."""
+    campaign = dkaf.Campaign.open(path)
+    campaign.status()
+    campaign.export()
+    campaign.ask(2)
+    campaign.tell("l1", 1.0)
+    campaign.undo()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_damaged_file_is_refused_or_still_works_and_never_ends_in_a_traceback(
+    campaign: dkaf.Campaign, tmp_path: Path, seed: int
+) -> None:
+    for candidate in campaign.ask(2):
+        campaign.tell(candidate.id, 1.0)
+    whole = Path(campaign.path).read_bytes()
+    draw = random.Random(seed)
+    refused = 0
+    for number in range(40):
+        damaged = bytearray(whole)
+        if number % 4 == 0:
+            del damaged[draw.randrange(len(damaged)) :]
+        for _ in range(draw.choice((1, 8, 64))):
+            if damaged:
+                damaged[draw.randrange(len(damaged))] ^= 1 << draw.randrange(8)
+        path = tmp_path / "damaged.db"
+        path.write_bytes(damaged)
+        Path(f"{path}-journal").unlink(missing_ok=True)
+        try:
+            use(path)
+        except dkaf.InputError:
+            refused += 1
+    assert refused > 0
+
+
+def test_a_changed_measurement_is_noticed(campaign: dkaf.Campaign) -> None:
+    campaign.tell("l1", 1.0)
+    with sqlite3.connect(campaign.path) as db:
+        db.execute("UPDATE events SET value = 2.0")
+    with pytest.raises(dkaf.InputError, match="event 1 is not as it was written"):
+        dkaf.Campaign.open(campaign.path).status()
+
+
+def test_other_files_and_other_versions_are_refused(campaign: dkaf.Campaign, tmp_path: Path) -> None:
+    other = tmp_path / "other.db"
+    with sqlite3.connect(other) as db:
+        db.execute("CREATE TABLE events (x)")
+    (tmp_path / "text.db").write_text("no database at all, but some text")
+    (tmp_path / "empty.db").write_bytes(b"")
+    for path, message in (
+        (other, "another program's SQLite file"),
+        (tmp_path / "text.db", "no whole campaign file"),
+        (tmp_path / "empty.db", "another program's"),
+        (tmp_path, "is a folder"),
+        (tmp_path / "none.db", "does not exist"),
+    ):
+        with pytest.raises(dkaf.InputError, match=message):
+            dkaf.Campaign.open(path)
+    with sqlite3.connect(campaign.path) as db:
+        db.execute("PRAGMA user_version = 2")
+    with pytest.raises(dkaf.InputError, match=r"reads campaigns of format 1, .* has format 2; use the version"):
+        dkaf.Campaign.open(campaign.path)

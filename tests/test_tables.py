@@ -1,0 +1,353 @@
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.sparse as sp
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import dkaf
+from dkaf.sources.preparation import Categorical, Numeric, Preparation, Smiles, Text, fit_preparation
+from dkaf.sources.tables import Table, read_table
+
+quick = settings(
+    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+
+
+def csv_file(folder: Path, text: str, name: str = "t.csv", encoding: str = "utf-8") -> Path:
+    path = folder / name
+    path.write_bytes(text.encode(encoding))
+    return path
+
+
+def test_one_table_reads_alike_from_csv_tsv_parquet_pandas_and_polars(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"name": ["a", 'b "x", y', "ü\n2"], "x": [1.5, -2.0, 3e-9], "n": [1, 2, 3]})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    frame.to_csv(tmp_path / "t.tsv", index=False, sep="\t")
+    frame.to_parquet(tmp_path / "t.parquet")
+    sources: list[Any] = [tmp_path / "t.csv", tmp_path / "t.tsv", tmp_path / "t.parquet", frame, pl.from_pandas(frame)]
+    tables = [read_table(source) for source in sources]
+    for table in tables:
+        assert table.n_rows == 3
+        assert list(table.columns) == ["name", "x", "n"]
+        assert table.texts("name") == list(frame["name"])
+        assert [float(text) for text in table.texts("x")] == list(frame["x"])
+        assert table.texts("n") == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty"),
+        ("a,b\n1,2\n3\n", "row 2 of .* \\(line 3\\) has 1"),
+        ("a,a\n1,2\n", "two called 'a'"),
+        ("a,\n1,2\n", "column 2 of .* has none"),
+        ("a;b\n1;2\n", "for semicolons pass --delimiter ';'"),
+        ("a\tb\n1\t2\n", "for tabs pass --delimiter"),
+        ('a,b\n"1,2\n', "is no CSV"),
+        ("a,b\n1,\x002\n", "zero bytes"),
+    ],
+)
+def test_a_wrong_table_is_refused_with_its_place(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(dkaf.InputError, match=message) as refusal:
+        read_table(csv_file(tmp_path, text))
+    assert "t.csv" in str(refusal.value)
+
+
+def test_another_encoding_is_refused_with_its_line_and_read_when_named(tmp_path: Path) -> None:
+    path = csv_file(tmp_path, "a,b\n1,2\nü,3\n", encoding="cp1252")
+    with pytest.raises(dkaf.InputError, match=r"line 3 of .* is not UTF-8; convert it, or try --encoding cp1252"):
+        read_table(path)
+    assert read_table(path, encoding="cp1252").texts("a") == ["1", "ü"]
+    with pytest.raises(dkaf.InputError, match="'klingon' is unknown"):
+        read_table(path, encoding="klingon")
+
+
+def test_another_delimiter_is_read_when_named(tmp_path: Path) -> None:
+    table = read_table(csv_file(tmp_path, "a;b\n1;2,5\n"), delimiter=";")
+    assert (table.texts("a"), table.texts("b")) == (["1"], ["2,5"])
+    with pytest.raises(dkaf.InputError, match="--delimiter is one character"):
+        read_table(csv_file(tmp_path, "a;b\n"), delimiter=";;")
+
+
+def test_files_that_are_no_tables_are_refused(tmp_path: Path) -> None:
+    for source, message in (
+        (tmp_path / "none.csv", "does not exist"),
+        (tmp_path, "is a folder"),
+        (csv_file(tmp_path, "PAR1", "t.parquet"), "not a whole Parquet file"),
+        ([1, 2], "list came"),
+        (pd.DataFrame({"a": [[1], [2]]}), "row 1 of the frame has list in column 'a'"),
+        (pd.DataFrame([[1, 2]], columns=["a", "a"]), "the frame repeats one"),
+    ):
+        with pytest.raises(dkaf.InputError, match=message):
+            read_table(source)
+
+
+fields = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
+
+
+@quick
+@given(
+    names=st.lists(fields.map(str.strip).filter(bool), min_size=2, max_size=6, unique=True),
+    rows=st.integers(0, 8),
+    data=st.data(),
+)
+def test_any_texts_survive_a_csv_file(tmp_path: Path, names: list[str], rows: int, data: Any) -> None:
+    columns = {name: data.draw(st.lists(fields, min_size=rows, max_size=rows)) for name in names}
+    import csv
+
+    path = tmp_path / "any.csv"
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        csv.writer(file, quoting=csv.QUOTE_ALL).writerows([names, *zip(*columns.values(), strict=True)])
+    table = read_table(path)
+    assert table.n_rows == rows
+    assert {name: table.texts(name) for name in table.columns} == columns
+
+
+@quick
+@given(st.binary(max_size=300), st.sampled_from([".csv", ".tsv", ".parquet"]))
+def test_any_bytes_are_read_or_refused(tmp_path: Path, content: bytes, suffix: str) -> None:
+    path = tmp_path / f"bytes{suffix}"
+    path.write_bytes(content)
+    try:
+        table = read_table(path)
+        dkaf.read_tasks(table, response=next(iter(table.columns)))
+    except dkaf.InputError:
+        pass
+
+
+def test_ten_thousand_columns_are_read_and_prepared(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    names = [f"f{number}" for number in range(10_000)]
+    lines = [",".join([*names, "y"]), *(",".join(map(str, draw.integers(0, 9, 10_001))) for _ in range(4))]
+    tasks = dkaf.read_tasks(csv_file(tmp_path, "\n".join(lines)), response="y")
+    assert (tasks.n_features, tasks.sizes.tolist()) == (10_000, [4])
+
+
+def table_of(**columns: list[str]) -> Table:
+    return Table("t.csv", dict(columns), len(next(iter(columns.values()))))
+
+
+def kinds_of(table: Table, **options: Any) -> dict[str, str]:
+    _, taken = fit_preparation([table], **options)
+    return {column: kind for column, (kind, _) in taken.items()}
+
+
+def test_kinds_are_detected() -> None:
+    n = 40
+    draw = np.random.default_rng(0)
+    molecules = ["CCO", "c1ccccc1O", "CC(=O)Oc1ccccc1C(=O)O", "CN1C=NC2=C1C(=O)N(C)C(=O)N2C"] * (n // 4)
+    words = [" ".join(draw.choice(["the", "bread", "rises", "slowly", "burnt", "crust"], size=6)) for _ in range(n)]
+    table = table_of(
+        number=[f"{value:.3f}" for value in draw.normal(size=n)],
+        count=[str(value) for value in draw.integers(0, 5, n)],
+        some=["", *["1.5"] * (n - 1)],
+        oven=list(draw.choice(["gas", "wood"], size=n)),
+        notes=words,
+        smiles=molecules,
+        name=[f"x{number}" for number in range(n)],
+        nothing=[""] * n,
+        y=["1"] * n,
+    )
+    assert kinds_of(table, response="y", impute=True) == {
+        "number": "numeric",
+        "count": "numeric",
+        "some": "numeric",
+        "oven": "categorical",
+        "notes": "text",
+        "smiles": "smiles",
+        "name": "ignore",
+        "nothing": "ignore",
+    }
+
+
+def test_kinds_can_be_set_and_wrong_ones_are_refused() -> None:
+    table = table_of(a=["1", "2", "1"], b=["x", "y", "x"], y=["1", "2", "3"])
+    assert kinds_of(table, response="y", kinds={"a": "categorical", "b": "ignore"}) == {
+        "a": "categorical",
+        "b": "ignore",
+    }
+    for kinds, message in (({"a": "colour"}, "is one of numeric"), ({"z": "numeric"}, "no 'z'")):
+        with pytest.raises(dkaf.InputError, match=message):
+            kinds_of(table, response="y", kinds=kinds)
+    with pytest.raises(dkaf.InputError, match="no column is one"):
+        kinds_of(table, response="y", kinds={"a": "ignore", "b": "ignore"})
+    with pytest.raises(dkaf.InputError, match=r"row 1 of t\.csv has 'x' in column 'b'"):
+        fit_preparation([table], response="y", kinds={"b": "numeric"})
+
+
+def test_an_id_is_a_feature_only_where_it_is_a_molecule() -> None:
+    table = table_of(smiles=["CCO", "CCC", "CCN"], n=["1", "2", "4"], y=["1", "2", "3"])
+    assert kinds_of(table, response="y", id="smiles") == {"smiles": "smiles", "n": "numeric"}
+    assert kinds_of(table, response="y", id="n")["n"] == "ignore"
+
+
+def test_features_are_what_their_kind_says() -> None:
+    table = table_of(x=["1", "3"], c=["b", "a"], t=["bread bread crust", "crust"])
+    numeric = Numeric.fitted("x", [table], False)
+    np.testing.assert_allclose(numeric.matrix(table, False), [[-1.0], [1.0]])
+    category = Categorical.fitted("c", [table], False)
+    np.testing.assert_allclose(category.matrix(table, False), [[0.0, 1.0], [1.0, 0.0]])
+    text = Text.fitted("t", [table], False)
+    assert text.words == ("bread", "crust")
+    words: Any = text.matrix(table, False)
+    np.testing.assert_allclose(words.toarray(), np.log1p([[2, 1], [0, 1]]))
+    molecules: Any = Smiles("t", 2, 64).matrix(table_of(t=["CCO", "CCO"]), False)
+    np.testing.assert_allclose(
+        molecules.toarray(), np.log1p(dkaf.morgan_fingerprints(["CCO", "CCO"], bits=64).toarray())
+    )
+
+
+def test_sparse_and_dense_columns_stand_beside_each_other() -> None:
+    table = table_of(x=["1", "3"], t=["bread bread crust", "crust"])
+    preparation, _ = fit_preparation([table], kinds={"x": "numeric", "t": "text"})
+    matrix: Any = preparation.matrix(table)
+    assert sp.issparse(matrix)
+    np.testing.assert_allclose(matrix.toarray(), np.hstack([[[-1.0], [1.0]], np.log1p([[2, 1], [0, 1]])]))
+
+
+def test_a_preparation_comes_back_from_its_description_and_a_damaged_one_is_refused() -> None:
+    table = table_of(x=["1", "3"], c=["b", "a"], t=["bread bread crust", "crust"], smiles=["CCO", "C"])
+    preparation, _ = fit_preparation(
+        [table], id="c", response="y", minimise=True, kinds={"c": "categorical", "t": "text"}
+    )
+    import json
+
+    description = json.loads(json.dumps(preparation.describe()))
+    assert Preparation.of(description) == preparation
+    for damage in (
+        None,
+        {},
+        description | {"minimise": 1},
+        description | {"features": [{"kind": "pickle"}]},
+        description | {"features": [{"kind": "numeric", "column": "x", "shift": "0", "scale": 1.0}]},
+        description | {"features": [{"kind": "numeric", "column": "x"}]},
+        description | {"features": 3},
+    ):
+        with pytest.raises(dkaf.InputError, match="does not describe"):
+            Preparation.of(damage)
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "message", "imputed"),
+    [
+        ("x", ["2", "", "3"], "row 2 of new.csv has '' in column 'x'; fill it in, or --impute", [0.0]),
+        ("x", ["2", "oops", "3"], "row 2 of new.csv has 'oops' in column 'x'", None),
+        ("x", ["2", "3", "inf"], "row 3 of new.csv has 'inf' in column 'x'", None),
+        ("c", ["a", "d", "a"], "one of 'a', 'b', row 2 of new.csv has 'd' in column 'c'", [0.0, 0.0]),
+        ("c", ["a", "", "a"], "row 2 of new.csv has '' in column 'c'", [0.0, 0.0]),
+        ("smiles", ["C", "xyz", "C"], "row 2 of new.csv has 'xyz' in column 'smiles'", None),
+    ],
+)
+def test_what_a_pool_lacks_is_refused_with_row_and_column_and_imputed_only_when_asked(
+    column: str, values: list[str], message: str, imputed: list[float] | None
+) -> None:
+    columns = {"x": ["1", "3", "2"], "c": ["b", "a", "a"], "smiles": ["CCO", "C", "CC"]}
+    preparation, _ = fit_preparation([table_of(**columns)], kinds={"c": "categorical"})
+    new = Table("new.csv", columns | {column: values}, 3)
+    with pytest.raises(dkaf.InputError, match=re.escape(message)):
+        preparation.matrix(new)
+    if imputed is None:
+        with pytest.raises(dkaf.InputError, match=re.escape(message)):
+            preparation.matrix(new, impute=True)
+    else:
+        first = {"x": 0, "c": 1}[column]
+        matrix: Any = preparation.matrix(new, impute=True)
+        np.testing.assert_allclose(matrix.toarray()[1, first : first + len(imputed)], imputed)
+    with pytest.raises(dkaf.InputError, match="has no column 'x'"):
+        preparation.matrix(table_of(c=["a"], smiles=["C"]))
+
+
+@quick
+@given(st.lists(st.floats(-1e150, 1e150), min_size=1, max_size=8))
+def test_any_finite_numbers_become_finite_features(values: list[float]) -> None:
+    table = table_of(x=[repr(value) for value in values])
+    assert np.isfinite(np.asarray(fit_preparation([table])[0].matrix(table))).all()
+
+
+def test_numbers_that_are_too_large_are_refused() -> None:
+    with pytest.raises(dkaf.InputError, match="those of column 'x' are too large"):
+        fit_preparation([table_of(x=["0", "1e300"])])
+    preparation, _ = fit_preparation([table_of(x=["0", "1"])])
+    with pytest.raises(dkaf.InputError, match=r"row 2 of t\.csv has '1e30' in column 'x'"):
+        preparation.matrix(table_of(x=["0", "1e30"]))
+
+
+def test_tasks_of_files_and_of_one_long_table_are_the_same(tmp_path: Path) -> None:
+    days = {"mon": [1.0, 2.0, 4.0], "tue": [3.0, 1.0, 0.0]}
+    long = ["day,name,x,y"]
+    for day, xs in days.items():
+        lines = [f"{day},{day}{n},{x},{x * 2}" for n, x in enumerate(xs)]
+        csv_file(tmp_path, "\n".join(["day,name,x,y", *lines]), f"{day}.csv")
+        long += lines
+    separate = dkaf.read_tasks(
+        [tmp_path / "mon.csv", tmp_path / "tue.csv"], response="y", id="name", kinds={"day": "ignore"}
+    )
+    together = dkaf.read_tasks(csv_file(tmp_path, "\n".join(long), "long.csv"), response="y", id="name", task="day")
+    assert separate.names == together.names == ("mon", "tue")
+    for one, other in zip(separate, together, strict=True):
+        np.testing.assert_array_equal(separate.features[one.pool], together.features[other.pool])
+        np.testing.assert_array_equal(one.responses, other.responses)
+    part = together.subset([1])
+    assert (part.names, part.preparation) == (("tue",), together.preparation)
+    lower = dkaf.read_tasks(tmp_path / "mon.csv", response="y", id="name", minimise=True, kinds={"day": "ignore"})
+    np.testing.assert_array_equal(lower.responses[0], -separate.responses[0])
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("n,x,y\na,1,2\na,2,3\n", {"id": "n"}, "rows 1 and 2 of .*t.csv both have 'a' in column 'n'"),
+        ("n,x,y\n,1,2\na,2,3\n", {"id": "n"}, "row 1 of .*t.csv has none in column 'n'"),
+        ("x,y\n1,2\n2,\n", {}, "every row has a response, row 2 of .*t.csv has none in column 'y'"),
+        ("x,y\n1,2\n2,high\n", {}, "responses are numbers, row 2 of .*t.csv has 'high' in column 'y'"),
+        ("x,y\n1,2\n2,1e300\n", {}, "row 2 of .*t.csv has 1e\\+300 in column 'y'"),
+        ("x,y\n1,2\n2,-inf\n", {}, "row 2 of .*t.csv has -inf in column 'y'"),
+        ("x,y\n", {}, "has a header and no rows"),
+        ("x,z\n1,2\n", {}, "--response names a column, .*t.csv has 'x', 'z' and no 'y'"),
+        ("x,y\n1,2\n", {"id": "n"}, "--id names a column"),
+        ("x,y\n1,2\n", {"task": "n"}, "--task names a column"),
+        ("x,y\n1,2\n", {"id": "y"}, "columns of their own"),
+        ("d,x,y\nm,1,2\n,1,2\n", {"task": "d"}, "row 2 of .*t.csv does not in column 'd'"),
+        ("x,y\n1,2\n,3\n", {}, "row 2 of .*t.csv has '' in column 'x'"),
+        ("x,y\n" + "1,2\n" * 20 + "a,2\n", {}, "row 21 of .*t.csv has 'a' in column 'x'"),
+    ],
+)
+def test_wrong_past_tasks_are_refused_with_file_row_and_column(
+    tmp_path: Path, text: str, options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(dkaf.InputError, match=message):
+        dkaf.read_tasks(csv_file(tmp_path, text), response="y", **options)  # type: ignore[arg-type]
+
+
+def test_a_column_that_a_file_lacks_is_refused_by_name(tmp_path: Path) -> None:
+    csv_file(tmp_path, "x,z,y\n1,2,3\n", "a.csv")
+    csv_file(tmp_path, "x,y\n1,3\n", "b.csv")
+    with pytest.raises(dkaf.InputError, match=r"b\.csv has no column 'z'.*--kind z=ignore"):
+        dkaf.read_tasks(tmp_path, response="y")
+    assert dkaf.read_tasks(tmp_path, response="y", kinds={"z": "ignore"}).names == ("a", "b")
+    (tmp_path / "none").mkdir()
+    with pytest.raises(dkaf.InputError, match="has none; name another"):
+        dkaf.read_tasks(tmp_path / "none", response="y")
+
+
+def test_a_policy_keeps_its_preparation_and_its_tasks_names(tmp_path: Path) -> None:
+    import campaigns
+
+    policy = dkaf.load(campaigns.policy(tmp_path))
+    assert policy.preparation is not None
+    assert [(f.column, f.kind) for f in policy.preparation.features] == [
+        ("oven", "categorical"),
+        ("heat", "numeric"),
+        ("flour", "text"),
+    ]
+    assert policy.training_log.tasks[0] == ("day0", 24)
+    assert policy.inputs.kind == "raw"
+    policy.save(tmp_path / "again")
+    again = dkaf.load(tmp_path / "again")
+    assert (again.preparation, again.training_log) == (policy.preparation, policy.training_log)
