@@ -206,7 +206,7 @@ def test_help_of_training_lists_every_setting_with_its_sentence(run):
     [
         ([], ["COMMAND"]),
         (["fly"], ["fly"]),
-        (["train"], ["TASKS"]),
+        (["train"], ["PAST"]),
         (["train", "tasks.npz"], ["-o"]),
         (["train", "tasks.npz", "-o", "p", "--method", "gpp"], ["gpp", "metabo"]),
         (["train", "tasks.npz", "-o", "p", "--acquisition", "pi"], ["pi", "ucb"]),
@@ -237,7 +237,7 @@ def test_wrong_usage_is_refused_and_writes_nothing(run, folder, monkeypatch, arg
         (["--baseline", "leave-one-out", "--episodes", "1"], ["leave-one-out", "episodes"]),
         (["--queries", "9"], ["pool 0 has 7 candidates", "9 queries", "lower"]),
         (["--queries", "6", "--initial", "2"], ["pool 0 has 7 candidates", "6 queries", "2 starting points"]),
-        (["--hold-out", "10"], ["--hold-out leaves at least one of the 10 tasks"]),
+        (["--hold-out", "10"], ["--hold-out and --report leave at least one of the 10 tasks"]),
         (["--hold-out", "11"], ["hold-out", "11", "10"]),
         (["--hold-out", "-1"], ["hold-out", "-1"]),
         (["--validation", "nowhere.npz"], ["nowhere.npz", "No such file"]),

@@ -140,9 +140,15 @@ def _train(options: argparse.Namespace) -> None:
 
 
 def _parts(options: argparse.Namespace, bars: "Bars") -> _Parts:
-    if any(path.endswith(".npz") for path in options.tasks):
+    from dkaf.sources.tables import SUFFIXES
+
+    tabular = all(_is_table(path) for path in options.tasks)
+    if not tabular:
         if len(options.tasks) > 1:
-            raise InputError(f"an .npz file of tasks comes alone, {len(options.tasks)} came; train on one at a time")
+            raise InputError(
+                f"several past tasks are folders, {', '.join(SUFFIXES)} or .db files, "
+                f"{next(path for path in options.tasks if not _is_table(path))} is none of these; train on it alone"
+            )
         for option in ("response", "id", "task"):
             if getattr(options, option) is not None:
                 raise InputError(f"--{option} names a column of a table, {options.tasks[0]} is none; leave it out")
@@ -151,7 +157,7 @@ def _parts(options: argparse.Namespace, bars: "Bars") -> _Parts:
         tasks = _tables(options, bars)
     report = options.report
     if report is None:
-        report = len(tasks) // 6 if not options.tasks[0].endswith(".npz") else 0
+        report = len(tasks) // 6 if tabular else 0
     held_out = len(tasks) // 6 if options.hold_out is None else options.hold_out
     if options.validation is not None:
         held_out = 0
@@ -169,6 +175,12 @@ def _parts(options: argparse.Namespace, bars: "Bars") -> _Parts:
         if len(validation) == 0:
             raise InputError(f"--validation has at least one task, {options.validation} has none; use --hold-out 0")
     return _Parts(train, validation, kept if report else None)
+
+
+def _is_table(path: str) -> bool:
+    from dkaf.sources.tables import SUFFIXES
+
+    return os.path.isdir(path) or path.lower().endswith((*SUFFIXES, ".db"))
 
 
 def _tables(options: argparse.Namespace, bars: "Bars") -> "PastTasks":

@@ -12,8 +12,10 @@ in double precision, as BoTorch wants it, by a copy of the policy that no furthe
 
 import copy
 import math
+import warnings
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -26,17 +28,19 @@ from dkaf.policies import KernelPolicy, Policy
 from dkaf.tasks import LARGEST_RESPONSE
 
 try:
-    from botorch.acquisition import AcquisitionFunction
-    from botorch.acquisition.objective import PosteriorTransform
-    from botorch.models.gpytorch import GPyTorchModel
-    from botorch.models.model import FantasizeMixin
-    from botorch.posteriors import GPyTorchPosterior
-    from botorch.utils.transforms import t_batch_mode_transform
-    from gpytorch.constraints import Positive
-    from gpytorch.distributions import MultivariateNormal
-    from gpytorch.kernels import Kernel
-    from gpytorch.likelihoods import GaussianLikelihood
-    from gpytorch.models import ExactGP
+    with warnings.catch_warnings():  # GPyTorch's linear_operator still uses it, which no caller can mend
+        warnings.filterwarnings("ignore", "`torch.jit.script", DeprecationWarning)
+        from botorch.acquisition import AcquisitionFunction
+        from botorch.acquisition.objective import PosteriorTransform
+        from botorch.models.gpytorch import GPyTorchModel
+        from botorch.models.model import FantasizeMixin
+        from botorch.posteriors import GPyTorchPosterior
+        from botorch.utils.transforms import t_batch_mode_transform
+        from gpytorch.constraints import Positive
+        from gpytorch.distributions import MultivariateNormal
+        from gpytorch.kernels import Kernel
+        from gpytorch.likelihoods import GaussianLikelihood
+        from gpytorch.models import ExactGP
 except ImportError as error:
     raise InputError(
         f"dkaf.integrations.botorch needs BoTorch, which is not here ({error}); pip install 'dkaf[botorch]'"
@@ -85,12 +89,12 @@ class DkafModel(GPyTorchModel, ExactGP, FantasizeMixin):  # type: ignore[misc]
 
     def posterior(
         self,
-        X: Float[Tensor, "*batch q d"],
+        X: Float[Tensor, "..."],
         observation_noise: bool | Tensor = False,
         posterior_transform: PosteriorTransform | None = None,
         **options: Any,
     ) -> Any:
-        """What is believed at X, in units of y, with gradients. A tensor of noise holds variances in units of y^2."""
+        """What is believed at X, * x q x d, in units of y, with gradients; noise as a tensor is in units of y^2."""
         if isinstance(observation_noise, Tensor):
             observation_noise = observation_noise / self._scale**2
         scaled = super().posterior(_represented(self.policy, X), observation_noise, **options).distribution
@@ -99,26 +103,24 @@ class DkafModel(GPyTorchModel, ExactGP, FantasizeMixin):  # type: ignore[misc]
 
     def condition_on_observations(
         self,
-        X: Float[Tensor, "*batch q d"],
-        Y: Float[Tensor, "*more q 1"],
+        X: Float[Tensor, "..."],
+        Y: Float[Tensor, "..."],
         noise: Tensor | None = None,
         **options: Any,
     ) -> "DkafModel":
-        """The model after the observations (X, Y) too; Y in the user's units, one column."""
-        if Y.shape[-2:] != (X.shape[-2], 1):
+        """The model after more observations, X * x q x d and Y * x q x 1; noise, if any, in units of Y^2."""
+        if Y.shape[-2:] != (*X.shape[-2:-1], 1):
             raise InputError(
-                f"Y has one response for each row of X, in a column; shape {tuple(Y.shape)} came for {X.shape[-2]} rows; "
-                "pass y.unsqueeze(-1)"
+                f"Y has one response for each row of X, in a column; shape {tuple(Y.shape)} came for X of shape "
+                f"{tuple(X.shape)}; pass Y.unsqueeze(-1)"
             )
         _check_responses(Y)
         if self.prediction_strategy is None:
             self.posterior(X)  # GPyTorch extends what its first prediction has left
-        model: DkafModel = super().condition_on_observations(
-            _represented(self.policy, X),
-            self.policy.scaled(Y),
-            noise=None if noise is None else noise / self._scale**2,
-            **options,
-        )
+        if noise is not None:
+            options["noise"] = noise / self._scale**2
+        z, y = _represented(self.policy, X), self.policy.scaled(Y)
+        model: DkafModel = super().condition_on_observations(z, y, **options)
         return model
 
     @property
@@ -149,8 +151,8 @@ class DkafAcquisition(AcquisitionFunction):  # type: ignore[misc]
         self._queried: Bool[Tensor, " n"] = flags.bool().expand(n)
         self.set_X_pending(None)
 
-    def set_X_pending(self, X_pending: Float[Tensor, "p d"] | None = None) -> None:
-        """Points that are being tried; nothing of them is differentiated."""
+    def set_X_pending(self, X_pending: Float[Tensor, "..."] | None = None) -> None:  # noqa: N802 (BoTorch's name)
+        """Points that are being tried, p x d; nothing of them is differentiated."""
         super().set_X_pending(X_pending)
         (z,), y, queried = self.model.train_inputs, self.model.train_targets, self._queried
         self._events = z, y, queried
@@ -165,7 +167,7 @@ class DkafAcquisition(AcquisitionFunction):  # type: ignore[misc]
             )
 
     @t_batch_mode_transform(expected_q=1)  # type: ignore[untyped-decorator]
-    def forward(self, X: Float[Tensor, "*batch 1 d"]) -> Float[Tensor, "*batch"]:
+    def forward(self, X: Float[Tensor, "*batch 1 d"]) -> Float[Tensor, " *batch"]:
         """The scores of the candidates, each by itself."""
         policy, (_, y, queried) = self.model.policy, self._events
         mean, var, pivots = self._after_events(_represented(policy, X.flatten(end_dim=-2)))
@@ -198,21 +200,23 @@ class _PriorKernel(Kernel):  # type: ignore[misc]
     ) -> Tensor:
         prior = self.prior
         square = self.covar_dist(x1, x2, diag=diag, square_dist=True)
-        K = prior.amplitude * torch.exp(-0.5 * (-prior.log_length).exp() * square)
-        if prior.linear is None:
-            return K
-        phi1, phi2 = prior.linear(x1), prior.linear(x2)
-        return K + ((phi1 * phi2).sum(-1) if diag else phi1 @ phi2.mT)
+        K: Tensor = prior.amplitude * torch.exp(-0.5 * (-prior.log_length).exp() * square)
+        if prior.linear is not None:
+            phi1, phi2 = prior.linear(x1), prior.linear(x2)
+            K = K + ((phi1 * phi2).sum(-1) if diag else phi1 @ phi2.mT)
+        return K
 
 
 def _numbers(name: str, values: Any, policy: KernelPolicy) -> Tensor:
     """The values in double precision, on the policy's device, apart from what the caller holds."""
     try:
-        return torch.as_tensor(values).detach().to(policy.response_shift, copy=True)
+        if not isinstance(values, Tensor):
+            values = torch.from_numpy(np.array(values, dtype=np.float64))
+        numbers: Tensor = values.detach().to_dense().to(policy.response_shift, copy=True)
+        return numbers
     except (TypeError, ValueError, RuntimeError):
         raise InputError(
-            f"{name} is a dense tensor or array of numbers, {type(values).__name__} came; of a sparse or other table "
-            "pass the numbers, as .toarray() or .to_numpy(float) give them"
+            f"{name} is a tensor or an array of numbers, {type(values).__name__} came; of sparse ones pass .toarray()"
         ) from None
 
 
@@ -225,9 +229,11 @@ def _check_responses(y: Tensor) -> None:
         )
 
 
-def _represented(policy: KernelPolicy, X: Float[Tensor, "*batch q d"]) -> Float[Tensor, "*batch q v"]:
+def _represented(policy: KernelPolicy, X: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     """Representations of raw features, with gradients. An encoder of the user's takes rows, and no batches of them."""
-    rows = policy.inputs.differentiable(X.to(policy.response_shift)).flatten(end_dim=-2)
-    z = policy.represent(rows)
-    assert isinstance(z, Tensor)
-    return z.unflatten(0, X.shape[:-1])
+    if X.ndim < 2:
+        raise InputError(f"X is (batches x) points x features, shape {tuple(X.shape)} came; pass X.unsqueeze(0)")
+    x = policy.inputs.differentiable(X.to(policy.response_shift))
+    z: Any = policy.represent(x.flatten(end_dim=-2))
+    representations: Tensor = z.unflatten(0, X.shape[:-1])
+    return representations
