@@ -351,7 +351,7 @@ def test_foreign_and_cut_off_files_are_refused_and_nothing_is_written(run, folde
 def test_missing_and_exchanged_files_are_refused(run, folder):
     tasks, policy, nowhere = folder / "tasks.npz", folder / "random.safetensors", folder / "nowhere"
     assert_refused(run("train", nowhere, "-o", folder / "policy"), "nowhere", "No such file")
-    assert_refused(run("train", folder, "-o", folder / "policy"), "directory")
+    assert_refused(run("train", folder, "-o", folder / "policy", "--response", "y"), "has none; name another")
     assert_refused(run("train", policy, "-o", folder / "policy"), policy.name)
     assert_refused(run("evaluate", nowhere, tasks), "nowhere", "No such file")
     assert_refused(run("evaluate", policy, nowhere), "nowhere", "No such file")

@@ -351,3 +351,46 @@ def test_a_policy_keeps_its_preparation_and_its_tasks_names(tmp_path: Path) -> N
     policy.save(tmp_path / "again")
     again = dkaf.load(tmp_path / "again")
     assert (again.preparation, again.training_log) == (policy.preparation, policy.training_log)
+
+
+def test_a_transformer_of_the_users_own_prepares_features_and_is_asked_for_again(tmp_path: Path) -> None:
+    import campaigns
+    from sklearn.compose import ColumnTransformer
+    from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+    folder = campaigns.past(tmp_path / "past", 4)
+    every = pd.concat([pd.read_csv(path) for path in sorted(folder.iterdir())])
+    own = ColumnTransformer([("number", StandardScaler(), ["heat"]), ("oven", OneHotEncoder(), ["oven"])])
+    own.fit(every[["oven", "heat"]])
+    tasks = dkaf.read_tasks(folder, response="rise", id="loaf", transformer=own)
+    assert tasks.n_features == 3
+    np.testing.assert_allclose(tasks.features, own.transform(every[["oven", "heat"]]))
+    policy = dkaf.fit(tasks, method="dkl", acquisition="ucb", **campaigns.SMALL)  # type: ignore[arg-type]
+    policy.save(tmp_path / "own")
+    content = (tmp_path / "own").read_bytes()
+    assert b"ColumnTransformer" in content
+    assert b"StandardScaler" not in content
+    with pytest.raises(
+        dkaf.InputError, match="transformer of the caller's, 'ColumnTransformer'; pass it as transformer="
+    ):
+        dkaf.load(tmp_path / "own")
+    with pytest.raises(dkaf.InputError, match="'StandardScaler' came; pass that one"):
+        dkaf.load(tmp_path / "own", transformer=StandardScaler())
+    again = dkaf.load(tmp_path / "own", transformer=own)
+    assert again.preparation == policy.preparation
+    truth = campaigns.pool(tmp_path / "pool.csv")
+    campaign = dkaf.Campaign.create(tmp_path / "own.db", tmp_path / "pool.csv", again)
+    chosen = dkaf.Campaign.open(campaign.path).ask()[0]  # whose features are kept prepared
+    assert chosen.id in truth
+    with pytest.raises(dkaf.InputError, match="ColumnTransformer takes the column 'oven'"):
+        dkaf.Campaign.create(tmp_path / "x.db", pd.DataFrame({"heat": [1.0], "loaf": ["a"]}), again)
+    with pytest.raises(dkaf.InputError, match="ColumnTransformer failed on the frame"):
+        dkaf.Campaign.create(tmp_path / "x.db", pd.DataFrame({"heat": [1.0], "oven": ["sun"], "loaf": ["a"]}), again)
+    numbers_only = ColumnTransformer([("number", StandardScaler(), ["heat"])]).fit(every[["oven", "heat"]])
+    narrow = dkaf.load(tmp_path / "own", transformer=numbers_only)
+    with pytest.raises(dkaf.InputError, match="gives 3 features a row, ColumnTransformer gave shape"):
+        dkaf.Campaign.create(tmp_path / "x.db", tmp_path / "pool.csv", narrow)
+    with pytest.raises(dkaf.InputError, match="leave one of them out"):
+        dkaf.read_tasks(folder, response="rise", id="loaf", transformer=own, kinds={"oven": "text"})
+    with pytest.raises(dkaf.InputError, match="dict has not; pass one"):
+        dkaf.read_tasks(folder, response="rise", id="loaf", transformer={})

@@ -98,4 +98,4 @@ def _loaded(policy: bytes) -> Policy:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "policy"
         file.write_bytes(policy)
-        return load(file)
+        return load(file, prepared=True)

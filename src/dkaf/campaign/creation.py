@@ -95,6 +95,12 @@ def _trained(policy: "str | os.PathLike[str] | Policy") -> tuple[str, bytes, Pre
             f"numbers; "
             "train it from tables (dkaf train past/ --response ...), or search an array with dkaf.Search"
         )
+    if getattr(policy, "custom_encoder", None) is not None:
+        raise InputError(
+            f"a campaign's file alone goes on, this policy needs an encoder of yours, {policy.custom_encoder!r}; "
+            f"train one with "
+            "the built-in encoder, or search with dkaf.Search"
+        )
     with tempfile.TemporaryDirectory() as folder:
         policy.save(Path(folder) / "policy")
         return name, (Path(folder) / "policy").read_bytes(), policy.preparation

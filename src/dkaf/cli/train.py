@@ -180,7 +180,7 @@ def _parts(options: argparse.Namespace, bars: "Bars") -> _Parts:
 def _is_table(path: str) -> bool:
     from dkaf.sources.tables import SUFFIXES
 
-    return os.path.isdir(path) or path.lower().endswith((*SUFFIXES, ".db"))
+    return Path(path).is_dir() or path.lower().endswith((*SUFFIXES, ".db"))
 
 
 def _tables(options: argparse.Namespace, bars: "Bars") -> "PastTasks":

@@ -50,12 +50,18 @@ def build(
 
 
 def load(
-    path: str | os.PathLike[str], *, encoder: nn.Module | None = None, device: str | torch.device = "cpu"
+    path: str | os.PathLike[str],
+    *,
+    encoder: nn.Module | None = None,
+    transformer: Any = None,
+    prepared: bool = False,
+    device: str | torch.device = "cpu",
 ) -> Policy:
     """Read a policy that `Policy.save` wrote. Runs nothing from the file.
 
     A policy with an encoder of your own needs that module again: the file holds its weights, not its code. A policy
-    that has no encoder leaves it alone.
+    that has no encoder leaves it alone. One whose features a transformer of yours prepared needs that object again,
+    unless `prepared` says that it will see prepared features only.
     """
     device = checked_device(device)
     tensors, description = checkpoint.read(path)
@@ -67,6 +73,18 @@ def load(
         encoder = None  # it has none, whatever its training began with
     elif custom is None and encoder is not None:
         raise InputError(f"{path} was trained with the built-in encoder; leave encoder= out")
+    own = None if said.preparation is None else said.preparation.transformer
+    if own is None and transformer is not None:
+        raise InputError(f"{path} was trained without a transformer; leave transformer= out")
+    if own is not None and transformer is None and not prepared:
+        raise InputError(
+            f"{path} was trained with a transformer of the caller's, {own.name!r}; pass it as transformer="
+        )
+    if own is not None and transformer is not None and type(transformer).__qualname__ != own.name:
+        raise InputError(
+            f"{path} was trained with the transformer {own.name!r}, {type(transformer).__qualname__!r} came; pass "
+            f"that one"
+        )
     # On the meta device nothing is allocated, whatever sizes the file names; its tensors then take their places.
     with contextlib.nullcontext() if encoder is not None else torch.device("meta"):
         policy = build(said.method, said.acquisition, said.settings, Inputs(said.n_features, said.inputs), encoder)
@@ -82,6 +100,10 @@ def load(
     policy.load_state_dict(tensors, assign=True)
     policy.training_log = said.training
     policy.preparation = said.preparation
+    if policy.preparation is not None and own is not None:
+        policy.preparation = dataclasses.replace(
+            policy.preparation, transformer=dataclasses.replace(own, fitted=transformer)
+        )
     return policy.to(device).eval()
 
 
@@ -89,7 +111,6 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     """What a policy file says of itself, also in words; its encoder is not needed."""
     tensors, description = checkpoint.read(path)
     said = _checked(path, tensors, description)
-    features = () if said.preparation is None else said.preparation.features
     return {
         "method": said.method,
         "acquisition": said.acquisition,
@@ -97,7 +118,7 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
         "encoder": said.encoder,
         "settings": dataclasses.asdict(said.settings),
         "preparation": None if said.preparation is None else said.preparation.describe(),
-        "columns": {feature.column: feature.in_words() for feature in features},
+        "columns": {} if said.preparation is None else said.preparation.in_words(),
         "training": said.training.describe(),
         "in_words": said.training.in_words(),
         "gain_in_words": None if said.training.gain is None else said.training.gain.in_words(),

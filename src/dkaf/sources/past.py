@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from dkaf.errors import InputError
 from dkaf.sources.preparation import Detected, Preparation, fit_preparation
 from dkaf.sources.tables import SUFFIXES, Table, is_missing, numbers, read_table
+from dkaf.sources.transformer import Transformer
 from dkaf.tasks import LARGEST_RESPONSE, FloatArray, TaskSet
 
 CAMPAIGN_SUFFIX = ".db"
@@ -48,15 +49,17 @@ def read_tasks(
     impute: bool = False,
     delimiter: str | None = None,
     encoding: str | None = None,
+    transformer: Any = None,
 ) -> PastTasks:
     """Finished searches from tables, ready for `fit`.
 
-    `sources` is a folder, a CSV, TSV or Parquet file, a pandas or polars frame, what `Campaign.table` gave, or a list of
-    these; each table is a search, or, with `task`, the rows of each value of that column are one. `response` is the column that was measured,
-    `id` the one that names candidates. All others are features: numbers, categories, texts or molecules (SMILES, with
-    `dkaf[chem]`) as detected, or as `kinds` says (`{"solvent": "categorical", "notes": "ignore"}`).
+    `sources` is a folder, a CSV, TSV or Parquet file, a pandas or polars frame, what `Campaign.table` gave, or a list
+    of these. Each table is a search, or, with `task`, the rows of each value of that column are one. `response` is the
+    column that was measured, `id` the one that names candidates. All others are features: numbers, categories, texts or
+    molecules (SMILES, with `dkaf[chem]`) as detected, or as `kinds` says: `{"oven": "categorical", "notes": "ignore"}`.
     Missing features are refused unless `impute` says to fill them in. `minimise` says that a smaller response is
-    better; the tasks then have it with the other sign.
+    better; the tasks then have it with the other sign. `transformer` is a fitted one of yours, scikit-learn's or alike:
+    it gets the columns as a pandas frame in the place of all this, and `dkaf.load` asks for it again.
 
     >>> import pandas as pd, dkaf
     >>> past = pd.DataFrame({"oven": list("abab"), "heat": [1.0, 2.0, 3.0, 4.0], "yield": [5, 6, 7, 8]})
@@ -66,7 +69,16 @@ def read_tasks(
     (('x', 'y'), 3)
     """
     tables = [read_table(source, delimiter=delimiter, encoding=encoding) for source in _files(sources)]
-    return tasks_of_tables(tables, response=response, id=id, task=task, kinds=kinds, minimise=minimise, impute=impute)
+    return tasks_of_tables(
+        tables,
+        response=response,
+        id=id,
+        task=task,
+        kinds=kinds,
+        minimise=minimise,
+        impute=impute,
+        transformer=transformer,
+    )
 
 
 def tasks_of_tables(
@@ -78,6 +90,7 @@ def tasks_of_tables(
     kinds: Mapping[str, str] | None = None,
     minimise: bool = False,
     impute: bool = False,
+    transformer: Any = None,
 ) -> PastTasks:
     """`read_tasks`, of tables that were read."""
     for table in tables:
@@ -90,9 +103,16 @@ def tasks_of_tables(
     if not named:
         raise InputError(f"response, id and task are columns of their own, {response!r}, {id!r} and {task!r} came")
     measured = [responses(table, response) for table in tables]
-    preparation, taken = fit_preparation(
-        tables, response=response, id=id, task=task, kinds=kinds, minimise=minimise, impute=impute
-    )
+    taken: dict[str, Detected] = {}
+    if transformer is not None:
+        if kinds or impute:
+            raise InputError("a transformer prepares the columns, kinds or impute came too; leave one of them out")
+        own = Transformer.of(transformer, tables, (response, id, task))
+        preparation = Preparation((), response, id, minimise, own)
+    else:
+        preparation, taken = fit_preparation(
+            tables, response=response, id=id, task=task, kinds=kinds, minimise=minimise, impute=impute
+        )
     names: list[str] = []
     pools: list[Any] = []
     values: list[FloatArray] = []

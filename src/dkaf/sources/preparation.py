@@ -17,6 +17,7 @@ from dkaf.errors import InputError
 from dkaf.settings import check_choice
 from dkaf.sources.molecules import BITS, RADIUS, MoleculeError, are_molecules, morgan_fingerprints, need_rdkit
 from dkaf.sources.tables import Column, Table, is_missing, numbers
+from dkaf.sources.transformer import Transformer
 from dkaf.tasks import FeatureMatrix, FloatArray
 
 IGNORE = "ignore"
@@ -240,13 +241,25 @@ class Preparation:
     response: str | None = None
     id: str | None = None
     minimise: bool = False
+    transformer: Transformer | None = None
+    """The user's own, which takes the place of features."""
 
     @property
     def width(self) -> int:
-        return sum(feature.width for feature in self.features)
+        return sum(part.width for part in (*self.features, *((self.transformer,) if self.transformer else ())))
+
+    def in_words(self) -> dict[str, str]:
+        """What a person is shown of each column."""
+        if self.transformer is not None:
+            return dict.fromkeys(
+                self.transformer.columns, f"prepared by {self.transformer.name}, a transformer of yours"
+            )
+        return {feature.column: feature.in_words() for feature in self.features}
 
     def matrix(self, table: Table, *, impute: bool = False) -> FeatureMatrix:
         """The features of a table's rows; sparse where texts or molecules are among them."""
+        if self.transformer is not None:
+            return self.transformer.matrix(table)
         for feature in self.features:
             if feature.column not in table.columns:
                 raise InputError(
@@ -265,6 +278,9 @@ class Preparation:
             "id": self.id,
             "minimise": self.minimise,
             "features": [{"kind": feature.kind} | asdict(feature) for feature in self.features],
+            "transformer": None
+            if self.transformer is None
+            else {"name": self.transformer.name, "columns": self.transformer.columns, "width": self.transformer.width},
         }
 
     @classmethod
@@ -275,11 +291,20 @@ class Preparation:
             response, id_, minimise = (description[name] for name in ("response", "id", "minimise"))
             if not isinstance(minimise, bool) or not all(isinstance(n, str | None) for n in (response, id_)):
                 raise TypeError("a name or a sign is of another type")
+            own = description["transformer"]
+            transformer = None if own is None else _transformer(own)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(
                 f"this does not describe how features are prepared ({error}); train the policy again"
             ) from None
-        return cls(features, response, id_, minimise)
+        return cls(features, response, id_, minimise, transformer)
+
+
+def _transformer(description: Any) -> Transformer:
+    name, columns, width = (description[key] for key in ("name", "columns", "width"))
+    if not isinstance(name, str) or type(width) is not int or not all(isinstance(column, str) for column in columns):
+        raise TypeError("a transformer has a name, columns and a width")
+    return Transformer(name, tuple(columns), width)
 
 
 def _feature(description: dict[str, Any]) -> Feature:
