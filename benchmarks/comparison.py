@@ -16,7 +16,7 @@ Work = Callable[[], object]
 
 TURN = 0.1  # seconds at least, where work can be done again and again
 
-NAMES = {"torch": "PyTorch", "gpytorch": "GPyTorch", "botorch": "BoTorch"}
+NAMES = {"torch": "PyTorch", "gpytorch": "GPyTorch", "botorch": "BoTorch", "baybe": "BayBE"}
 
 
 class DisagreementError(Exception):

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from benchmarks import evaluation, likelihood, networks, pools, update
+from benchmarks import campaigns, evaluation, likelihood, networks, pools, update
 from benchmarks.comparison import Comparison
 
 ALL = (
@@ -32,6 +32,14 @@ ALL = (
         "query",
         partial(pools.case, pools.PoolSize(100_000, 1024, None)),
         turns=7,
+    ),
+    Comparison(
+        "campaign",
+        "question and answer of a campaign on 100,000 candidates",
+        "question",
+        campaigns.case,
+        turns=3,
+        large=True,
     ),
     Comparison(
         "million-sparse",
