@@ -21,7 +21,7 @@ def own_policy(features: FeatureMatrix, rows: IntArray, values: FloatArray, seed
 
     Before that its scales are those of the pool: the length of the features, the spread of the responses so far.
     """
-    settings = recipe("default", "gp", ACQUISITION, inputs="raw")
+    settings = recipe("default", "gp", ACQUISITION, inputs="raw", pretrain_tasks=1)
     policy = build("gp", ACQUISITION, settings, Inputs(features.shape[1], "raw"))
     assert isinstance(policy, GaussianPolicy)
     if len(values):
