@@ -10,7 +10,7 @@ from benchmarks.comparison import Row
 from benchmarks.slopes import Curve
 from benchmarks.table import number
 
-COLOURS = {"torch": "#e69f00", "gpytorch": "#0072b2", "botorch": "#009e73"}
+COLOURS = {"torch": "#e69f00", "gpytorch": "#0072b2", "botorch": "#009e73", "baybe": "#cc79a7"}
 INK = "#7a828c"  # seen on white and on black
 STYLE = {
     "font.family": "DejaVu Sans",

@@ -693,3 +693,76 @@ def test_more_observations_than_there_was_room_for_at_first() -> None:
         if row % 13 == 0:
             kept.ask(2)  # two at once: what is only expected must leave no trace
     assert [s.row for s in kept.ask(3)] == [s.row for s in streamed.ask(3)]
+
+
+@every_policy
+def test_pending_rows_count_as_if_they_had_given_what_is_expected(which: tuple[str, str, str]) -> None:
+    policy, x, y = policy_of(*which), candidates(), responses()
+    asked, told = dkaf.Search(policy, x), dkaf.Search(policy, x)
+    for search in (asked, told):
+        for row in (3, 17, 30):
+            search.tell(row, y[row], queried=True)
+    pending = [5, 44]
+    beliefs = told.believe(pending)
+    if beliefs is None:  # who expects nothing leaves them out
+        told_rows = [s.row for s in told.ask(N - 3) if s.row not in pending]
+        assert [s.row for s in asked.ask(4, pending=pending)] == told_rows[:4]
+        return
+    for row, mean in zip(pending, beliefs[0], strict=True):
+        told.tell(row, mean, queried=True)
+    for ours, plain in zip(asked.ask(4, pending=pending), told.ask(4), strict=True):
+        assert ours.row == plain.row
+        assert (ours.score, ours.mean) == pytest.approx((plain.score, plain.mean), rel=1e-3, abs=1e-4)
+
+
+@pytest.mark.parametrize("memory", [None, 0])
+@pytest.mark.usefixtures("small_blocks")
+def test_excluded_and_pending_rows_are_never_named_and_change_no_later_answer(memory: int | None) -> None:
+    y = responses()
+    search = dkaf.Search(policy_of(*DEEP), candidates(), memory=memory)
+    for row in (3, 17):
+        search.tell(row, y[row])
+    before = search.ask(5)
+    closed = [before[0].row, before[1].row]
+    rest = search.ask(N - 4, excluded=closed[:1], pending=closed[1:])
+    assert not {s.row for s in rest} & {3, 17, *closed}
+    assert len({s.row for s in rest}) == N - 4
+    assert search.ask(5) == before
+    with pytest.raises(dkaf.InputError, match="56 of 60 are not told yet"):
+        search.ask(N - 3, excluded=closed)
+    with pytest.raises(dkaf.InputError, match="rows go from 0 to 59, 60 came"):
+        search.ask(excluded=[60])
+
+
+def test_what_is_believed_of_rows_is_what_ask_says_of_them_and_is_forgotten() -> None:
+    y = responses()
+    search = dkaf.Search(policy_of(*DEEP), candidates())
+    prior = search.believe(range(N))
+    for row in (3, 17):
+        search.tell(row, y[row])
+    suggestion = search.ask()[0]
+    beliefs = search.believe([suggestion.row])
+    assert beliefs is not None
+    assert (suggestion.mean, suggestion.deviation) == pytest.approx((beliefs[0][0], beliefs[1][0]), rel=1e-4)
+    search.forget()
+    assert search.observed == ()
+    again = search.believe(range(N))
+    assert prior is not None
+    assert again is not None
+    np.testing.assert_array_equal(again[0], prior[0])
+    np.testing.assert_array_equal(again[1], prior[1])
+
+
+def test_chance_names_each_row_alike_and_none_that_is_closed() -> None:
+    x, counts = candidates(), np.zeros(N)
+    for seed in range(300):
+        search = dkaf.Search(policy_of(*DEEP), x, seed=seed)
+        search.tell(3, 1.0)
+        rows = [s.row for s in search.by_chance(5, excluded=[4])]
+        assert len(set(rows)) == 5
+        counts[rows] += 1
+    assert counts[3] == counts[4] == 0
+    assert counts[5:].min() > 8  # of 26 on average
+    assert counts.max() < 50
+    with pytest.raises(dkaf.InputError, match="58 are not told yet"):
+        search.by_chance(59, excluded=[4])

@@ -291,7 +291,7 @@ class Preparation:
             response, id_, minimise = (description[name] for name in ("response", "id", "minimise"))
             if not isinstance(minimise, bool) or not all(isinstance(n, str | None) for n in (response, id_)):
                 raise TypeError("a name or a sign is of another type")
-            own = description["transformer"]
+            own = description.get("transformer")
             transformer = None if own is None else _transformer(own)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(
