@@ -197,9 +197,10 @@ def test_features_are_what_their_kind_says() -> None:
     assert text.words == ("bread", "crust")
     words: Any = text.matrix(table, False)
     np.testing.assert_allclose(words.toarray(), np.log1p([[2, 1], [0, 1]]))
-    molecules: Any = Smiles("t", 2, 64).matrix(table_of(t=["CCO", "CCCCCC"]), False)
-    logs = np.log1p(dkaf.morgan_fingerprints(["CCO", "CCCCCC"], bits=64).toarray())
-    np.testing.assert_allclose(molecules.toarray(), 4 * logs / np.linalg.norm(logs, axis=1, keepdims=True))
+    molecules: Any = Smiles("t", 2, 64).matrix(table_of(t=["CCO", "CCO"]), False)
+    np.testing.assert_allclose(
+        molecules.toarray(), np.log1p(dkaf.morgan_fingerprints(["CCO", "CCO"], bits=64).toarray())
+    )
 
 
 def test_sparse_and_dense_columns_stand_beside_each_other() -> None:

@@ -25,7 +25,6 @@ WORD = r"[^\W\d_]{3,}"  # letters of any alphabet
 MOST_WORDS = 5000
 WORDS_OF_A_TEXT = 3.0  # on average; what has fewer is a category or a name
 MOST_CATEGORIES = 200
-FINGERPRINT_LENGTH = 4.0  # that of sixteen standardised numbers
 FARTHEST = 1e15  # standard deviations: beyond, single precision tells nothing apart
 SAMPLED = 200  # values of a column that are read as molecules to see whether they are
 
@@ -203,10 +202,7 @@ class Text(Feature):
 
 @dataclass(frozen=True)
 class Smiles(Feature):
-    """A molecule: the logarithm of one plus the counts of its Morgan fingerprint, by RDKit, brought to one length.
-
-    Else the largest molecules would be far from all others, and searched for that alone.
-    """
+    """A molecule: the logarithm of one plus the counts of its Morgan fingerprint, by RDKit."""
 
     radius: int
     bits: int
@@ -224,14 +220,11 @@ class Smiles(Feature):
 
     def matrix(self, table: Table, impute: bool) -> FeatureMatrix:
         try:
-            logs = morgan_fingerprints(table.texts(self.column), radius=self.radius, bits=self.bits).log1p()
+            return morgan_fingerprints(table.texts(self.column), radius=self.radius, bits=self.bits).log1p()
         except MoleculeError as error:
             raise self._refuse(
                 table, error.row, "every molecule is a SMILES string", "mend it or take the row out"
             ) from None
-        length = np.sqrt(np.asarray(logs.multiply(logs).sum(axis=1)).ravel())
-        logs.data *= np.repeat(FINGERPRINT_LENGTH / np.maximum(length, 1e-12), np.diff(logs.indptr))
-        return logs
 
     def in_words(self) -> str:
         return f"molecules, {self.bits} bits of Morgan fingerprints of radius {self.radius}"
