@@ -4,7 +4,7 @@
 
 `--data` is a folder of MoleculeACE's assays (a CSV file each, columns smiles and y [pEC50/pKi]; the PyPI package
 MoleculeACE carries them), or an archive of it. Some assays are past campaigns, the others are searched as if they had
-not been measured: each answer comes from its file. `--small` does the same with few molecules and little training, in a minute.
+not been measured: each answer comes from its file. `--small` does the same with few molecules and little training.
 """
 
 import argparse

@@ -228,7 +228,7 @@ def test_known_measurements_are_imported_and_do_not_count_as_spent(tmp_path: Pat
     with pytest.raises(dkaf.InputError, match="undo takes back"):
         again.undo()
     wrong = pd.DataFrame({"loaf": ["nix"], "rise": [1.0]})
-    with pytest.raises(dkaf.InputError, match="'nix' of the frame is none of"):
+    with pytest.raises(dkaf.InputError, match=r"'nix' \(row 1 of the frame, column 'loaf'\) is none of"):
         dkaf.Campaign.create(tmp_path / "x.db", tmp_path / "pool.csv", campaigns.policy(tmp_path), known=wrong)
     assert not (tmp_path / "x.db").exists()
 
@@ -512,3 +512,142 @@ def test_other_files_and_other_versions_are_refused(campaign: dkaf.Campaign, tmp
         db.execute("PRAGMA user_version = 2")
     with pytest.raises(dkaf.InputError, match=r"reads campaigns of format 1, .* has format 2; use the version"):
         dkaf.Campaign.open(campaign.path)
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_export_and_plot_never_write_over_the_campaign(tmp_path: Path, truth: dict[str, float], link: bool) -> None:
+    for name in ("c.csv", "c.png"):
+        campaign = dkaf.Campaign.create(tmp_path / name, tmp_path / "pool.csv", "gp", id="loaf")
+        campaign.tell("l1", 1.0)
+        output = tmp_path / f"link-{name}" if link else tmp_path / name
+        if link:
+            output.hardlink_to(tmp_path / name)
+        with pytest.raises(dkaf.InputError, match="is the campaign; name another"):
+            campaign.export(output) if name == "c.csv" else campaign.plot(output)
+        assert len(dkaf.Campaign.open(tmp_path / name).history) == 1
+
+
+def test_a_full_disk_is_said_and_nothing_is_lost(campaign: dkaf.Campaign, monkeypatch: pytest.MonkeyPatch) -> None:
+    campaign.tell("l1", 1.0)
+    connect = sqlite3.connect
+
+    def small(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        db = connect(*arguments, **options)
+        (pages,) = db.execute("PRAGMA page_count").fetchone()
+        db.execute(f"PRAGMA max_page_count = {pages}")
+        return db
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite3, "connect", small)
+        with pytest.raises(dkaf.InputError, match=r"cannot be written now .* and is as it was; make room"):
+            campaign.tell_all([(f"l{number % 50}", float(number)) for number in range(5000)])
+    assert [measurement.value for measurement in campaign.history] == [1.0]
+    campaign.tell("l2", 2.0)
+
+
+def test_half_a_file_is_called_damaged(campaign: dkaf.Campaign) -> None:
+    whole = Path(campaign.path).read_bytes()
+    Path(campaign.path).write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(dkaf.InputError, match=r"no whole campaign file .* bring back a copy"):
+        use(Path(campaign.path))
+
+
+def test_undo_of_a_release_leaves_one_status_and_counts_once(campaign: dkaf.Campaign) -> None:
+    campaign.set_budget(5)
+    name = campaign.ask()[0].id
+    campaign.fail(name)
+    campaign.release(name)
+    assert campaign.ask()[0].id == name
+    campaign.undo()
+    status = campaign.status()
+    assert ([item["id"] for item in status["pending"]], status["failed"], status["left"]) == ([name], [], 4)
+    campaign.tell(name, 1.0)
+    with pytest.raises(dkaf.InputError, match="what was measured has not failed"):
+        campaign.fail(name)
+
+
+def test_an_export_can_be_imported_with_its_pending_rows(
+    campaign: dkaf.Campaign, truth: dict[str, float], tmp_path: Path
+) -> None:
+    first, _ = (candidate.id for candidate in campaign.ask(2))
+    campaign.tell(first, 3.0)
+    campaign.export(tmp_path / "out.csv")
+    again = dkaf.Campaign.create(
+        tmp_path / "again.db", tmp_path / "pool.csv", campaigns.policy(tmp_path), known=tmp_path / "out.csv"
+    )
+    assert [(m.id, m.value, m.known) for m in again.history] == [(first, 3.0, True)]
+    rows = dkaf.Campaign.create(tmp_path / "rows.db", tmp_path / "pool.csv", "gp")
+    rows.tell("7", 1.0)
+    rows.export(tmp_path / "rows.csv")
+    numbered = dkaf.Campaign.create(tmp_path / "r2.db", tmp_path / "pool.csv", "gp", known=tmp_path / "rows.csv")
+    assert [(m.id, m.value) for m in numbered.history] == [("7", 1.0)]
+
+
+def test_a_file_that_was_replaced_is_noticed_by_who_has_it_open(campaign: dkaf.Campaign, tmp_path: Path) -> None:
+    campaign.ask()
+    Path(campaign.path).unlink()
+    dkaf.Campaign.create(campaign.path, tmp_path / "pool.csv", campaigns.policy(tmp_path))
+    for call in (campaign.ask, lambda: campaign.tell("l1", 1.0), campaign.status):
+        with pytest.raises(dkaf.InputError, match="is another campaign than the one that was opened"):
+            call()
+
+
+def test_who_tells_while_another_chooses_does_not_wait_and_is_heard(
+    campaign: dkaf.Campaign, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A measurement that comes in while a candidate is chosen has it chosen again."""
+    chooser = campaign._chooser_here()
+    choose, seen = chooser.choose, []
+
+    def slow(n: int, state: Any) -> Any:
+        seen.append(len(state.told))
+        chosen = choose(n, state)
+        if len(seen) == 1:
+            dkaf.Campaign.open(campaign.path).tell("l3", 2.0)
+        return chosen
+
+    monkeypatch.setattr(chooser, "choose", slow)
+    campaign.ask()
+    assert seen == [0, 1]
+    monkeypatch.setattr("dkaf.campaign.campaign.TRIES", 0)  # as if all of them had been in vain
+    campaign.ask()
+    assert (seen, len(campaign.pending)) == ([0, 1, 1], 2)
+
+
+def test_threads_that_share_a_campaign_get_different_candidates(campaign: dkaf.Campaign) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(4) as threads:
+        asked = [candidate.id for batch in threads.map(lambda _: campaign.ask(2), range(8)) for candidate in batch]
+    assert len(set(asked)) == len(asked) == 16
+
+
+def test_many_measurements_do_not_make_a_gaussian_process_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dkaf.campaign.chooser.MOST_OBSERVED", 10)
+    truth = campaigns.pool(tmp_path / "pool.csv")
+    campaign = dkaf.Campaign.create(tmp_path / "m.db", tmp_path / "pool.csv", "gp", id="loaf")
+    campaign.tell_all(list(truth.items())[:40])
+    observed = campaign.search().observed
+    assert len(observed) == 10
+    best = sorted(list(truth.values())[:40])[-5:]
+    assert set(best) <= {observation.value for observation in observed}
+    assert campaign.ask()[0].id in list(truth)[40:]
+
+
+def test_columns_of_many_rows_come_from_their_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dkaf.campaign.creation.BLOCK_ROWS", 7)
+    campaigns.pool(tmp_path / "pool.csv", n=30)
+    campaign = dkaf.Campaign.create(tmp_path / "m.db", tmp_path / "pool.csv", "gp", id="loaf")
+    rows = [29, 3, 0, 7, 6, 3]
+    assert [row["loaf"] for row in campaign.columns_of(rows)] == [f"l{row}" for row in rows]
+    assert campaign.ask(30)[5].columns.keys() == {"loaf", "oven", "heat", "flour"}
+
+
+def test_the_best_so_far_of_a_plot_is_the_best_of_the_campaign(tmp_path: Path) -> None:
+    from dkaf.campaign.plots import picture
+
+    campaigns.pool(tmp_path / "pool.csv")
+    campaign = dkaf.Campaign.create(tmp_path / "m.db", tmp_path / "pool.csv", "gp", id="loaf")
+    campaign.tell_all([("l1", 10.0), ("l1", 0.0), ("l2", 6.0)])
+    assert picture(campaign).best == [10.0, 5.0, 6.0]
+    assert campaign.best == ("l2", 6.0, 1)

@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -67,7 +68,7 @@ def test_from_csv_files_to_the_best_loaf(folder: Path, capsys: pytest.CaptureFix
     created = run(
         capsys, "campaign", "create", "bread.db", "--policy", "bread.st", "--pool", "pool.csv", "--budget", "9"
     )
-    assert created.startswith("bread.db: 60 candidates, policy dkaf ucb")
+    assert created.splitlines()[-1].startswith("bread.db: 60 candidates, policy dkaf ucb")
     for _ in range(4):
         batch = run_json(capsys, "ask", "bread.db", "-n", "2")
         assert len({item["id"] for item in batch}) == 2
@@ -118,7 +119,8 @@ def test_wrong_calls_are_refused_in_one_sentence(folder: Path, capsys: pytest.Ca
         (("train", "past", "-o", "x.st", "--response", "rise", "--kind", "oven"), "--kind takes COLUMN=KIND"),
         (("train", "past", "-o", "x.st", "--response", "rise", "--report", "2"), "leave at least one of the 2 tasks"),
         (("train", "past", "-o", "x.st", "--response", "rise", "--report", "-1"), "--report is at least 0"),
-        (("train", "past", "a.npz", "-o", "x.st"), "a.npz is none of these; train on it alone"),
+        (("train", "past", "results.csv", "b.db", "nix", "-o", "x.st"), "nix does not exist"),
+        (("train", "past", __file__, "-o", "x.st"), "is none of these; train on it alone"),
         (("train", "nowhere.csv", "-o", "x.st", "--response", "rise"), "does not exist"),
         (("train", "b.db", "-o", "x.st"), "the campaign b.db has none"),
         (("campaign", "create", "b.db", "--policy", "gp", "--pool", "pool.csv"), "is there already"),
@@ -186,3 +188,56 @@ def test_the_same_seed_gives_the_same_campaign(folder: Path) -> None:
             campaign.tell(candidate.id, truth[candidate.id])
         histories.append([measurement.id for measurement in campaign.history])
     assert histories[0] == histories[1]
+
+
+def test_small_campaigns_lower_the_queries_of_training(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    truth = campaigns.pool(folder / "pool.csv")
+    (folder / "done").mkdir()
+    for number, size in enumerate((2, 5, 8)):
+        campaign = dkaf.Campaign.create(folder / "done" / f"c{number}", "pool.csv", "gp", id="loaf")
+        campaign.tell_all(list(truth.items())[:size])
+    assert main(["train", "done", "-o", "x.st", "--method", "gp", "--pretrain-updates", "3"]) == 0
+    said = capsys.readouterr().err
+    assert "left out: c0 has 2 candidates" in said
+    assert "make 4 queries, since c1 has 5 candidates" in said
+
+
+def test_creation_shows_what_the_columns_are_taken_for(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    campaigns.pool(folder / "pool.csv")
+    shown = run(capsys, "campaign", "create", "b.db", "--policy", "gp", "--pool", "pool.csv", "--id", "loaf")
+    for words in ("oven: categorical, 2 values", "loaf: not used", "called as column 'loaf' says"):
+        assert words in shown
+    assert "by their row numbers" in run(capsys, "campaign", "create", "c.db", "--policy", "gp", "--pool", "pool.csv")
+    arguments = ("--policy", "gp", "--pool", "pool.csv", "--id", "loaf", "--response", "loaf")
+    wrong = refused(capsys, "campaign", "create", "d.db", *arguments)
+    assert "columns of their own" in wrong
+
+
+def test_odd_ids_and_results_are_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    campaigns.write(folder / "p.csv", [{"n": "-x", "v": "1"}, {"n": "\u00e9\u21921", "v": "2"}, {"n": "NA", "v": "3"}])
+    run(capsys, "campaign", "create", "b.db", "--policy", "gp", "--pool", "p.csv", "--id", "n")
+    assert "goes after --" in refused(capsys, "tell", "b.db", "-x", "3")
+    assert run(capsys, "tell", "b.db", "--", "-x", "3").startswith("best so far 3 by -x")
+    assert run(capsys, "tell", "b.db", " NA ", "4").startswith("best so far 4 by NA")
+    assert "names none" in refused(capsys, "tell", "b.db", "\udcff", "3")
+    told = ("tell", "b.db", "--from", "r.csv", "--response", "score")
+    (folder / "r.csv").write_text("n,score\nNA,1\nnix,2\n")
+    assert "'nix' (row 2 of r.csv, column 'n')" in refused(capsys, *told)
+    (folder / "r.csv").write_text("n,score\n")
+    assert "r.csv has none" in refused(capsys, *told)
+    assert run_json(capsys, "export", "b.db", "-o", "out.csv") == {"export": "out.csv"}
+    done = subprocess.run(
+        [sys.executable, "-m", "dkaf", "status", "b.db"],
+        capture_output=True,
+        check=True,
+        env=os.environ | {"PYTHONIOENCODING": "ascii"},
+    )
+    assert b"best so far 4" in done.stdout
+    run(capsys, "ask", "b.db")
+    done = subprocess.run(
+        [sys.executable, "-m", "dkaf", "status", "b.db"],
+        capture_output=True,
+        check=True,
+        env=os.environ | {"PYTHONIOENCODING": "ascii"},
+    )
+    assert b"pending  \\xe9\\u21921" in done.stdout

@@ -394,3 +394,63 @@ def test_a_transformer_of_the_users_own_prepares_features_and_is_asked_for_again
         dkaf.read_tasks(folder, response="rise", id="loaf", transformer=own, kinds={"oven": "text"})
     with pytest.raises(dkaf.InputError, match="dict has not; pass one"):
         dkaf.read_tasks(folder, response="rise", id="loaf", transformer={})
+
+
+def test_ids_of_many_digits_keep_them(tmp_path: Path) -> None:
+    ids = [1234567890123456789, 1234567890123456790, 9007199254740993]
+    frame = pd.DataFrame({"n": ids, "x": [1.0, 2.0, 3.0]})
+    frame.to_parquet(tmp_path / "t.parquet")
+    for source in (frame, tmp_path / "t.parquet", pl.from_pandas(frame)):
+        assert read_table(source).texts("n") == [str(value) for value in ids]
+
+
+def test_sodium_and_no_additive_are_values() -> None:
+    table = table_of(ion=["Na", "Li", "K", "Na"] * 2, add=["none", "NaCl", "none", "None"] * 2)
+    matrix = fit_preparation([table])[0].matrix(table)
+    assert matrix.shape == (8, 6)
+    with pytest.raises(dkaf.InputError, match=r"row 1 of t\.csv has 'NA' in column 'ion'"):
+        fit_preparation([table])[0].matrix(table_of(ion=["NA"], add=["none"]))
+
+
+@pytest.mark.parametrize("text", ["1_000", "\u0661\u0662", "0x10", "1,5"])
+def test_what_no_person_means_as_a_number_is_none(text: str) -> None:
+    from dkaf.sources.tables import number_of, numbers
+
+    assert number_of(text) is None
+    assert numbers([text, "1"])[1] == [0]
+
+
+def test_decimal_commas_are_named() -> None:
+    with pytest.raises(dkaf.InputError, match="numbers have decimal points, column 'x' has commas"):
+        fit_preparation([table_of(x=["0,5", "1,5", "2,25"])])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"PK\x03\x04rest", "a spreadsheet or a zip archive; save it as CSV"),
+        (b"\x1f\x8brest", "unpack it with gunzip"),
+        ("a,b\n1,2\n".encode("utf-16"), "pass --encoding utf-16"),
+    ],
+)
+def test_files_that_are_no_text_are_called_what_they_are(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(content)
+    with pytest.raises(dkaf.InputError, match=message):
+        read_table(path)
+    path.write_bytes("a,b\n1,2\n".encode("utf-16"))
+    assert list(read_table(path, encoding="utf-16").columns) == ["a", "b"]
+    path.write_bytes("a,b\n1,2\n".encode("utf-8-sig"))
+    assert list(read_table(path, encoding="utf-8").columns) == ["a", "b"]
+    for wrong in ("undefined", "punycode"):
+        with pytest.raises(dkaf.InputError, match="encoding"):
+            read_table(path, encoding=wrong)
+
+
+def test_dates_and_half_characters_are_refused() -> None:
+    with pytest.raises(dkaf.InputError, match="column 'd' of the frame has dates or times"):
+        read_table(pd.DataFrame({"d": pd.to_datetime(["2020-01-01"])}))
+    with pytest.raises(dkaf.InputError, match="an id is text, row 1"):
+        dkaf.read_tasks(
+            Table("t.csv", {"n": ["a\ud800"], "x": np.array([1.0]), "y": np.array([1.0])}, 1), response="y", id="n"
+        )

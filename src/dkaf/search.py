@@ -224,17 +224,14 @@ class Search:
 
     @torch.no_grad()
     def by_chance(self, n: SupportsIndex = 1, *, excluded: Sequence[SupportsIndex] = ()) -> tuple[Suggestion, ...]:
-        """`n` candidates at random, by the seed, none that was told already; what is expected of them."""
+        """`n` candidates at random, by the seed, none that was told already."""
         n = whole_number("n", n)
         closed = {observation.row for observation in self._observed}.union(map(self._place, excluded))
         order = torch.randperm(len(self), generator=stream(self._seed, "chance")).tolist()
         rows = [row for row in order[: n + len(closed)] if row not in closed][:n]
         if len(rows) < n:
             raise InputError(f"{n} candidates were asked for, {len(rows)} are not told yet; ask for fewer")
-        beliefs = self.believe(rows)
-        if beliefs is None:
-            return tuple(Suggestion(row, 0.0, None, None) for row in rows)
-        return tuple(Suggestion(row, 0.0, float(m), float(s)) for row, m, s in zip(rows, *beliefs, strict=True))
+        return tuple(Suggestion(row, 0.0, None, None) for row in rows)
 
     @torch.no_grad()
     def believe(self, rows: Sequence[SupportsIndex]) -> tuple[FloatArray, FloatArray] | None:

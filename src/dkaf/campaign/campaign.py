@@ -4,10 +4,12 @@ The pool's columns, its prepared features and the policy are kept in the campaig
 on: a policy file that is trained again, or a pool file that moves, changes nothing.
 """
 
+import contextlib
 import json
 import os
+import threading
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, SupportsFloat
 
@@ -20,9 +22,10 @@ if TYPE_CHECKING:
 
     from dkaf.campaign.chooser import Chooser
     from dkaf.policies import Policy
-    from dkaf.search import Search
+    from dkaf.search import Search, Suggestion
     from dkaf.sources.tables import Table
 
+TRIES = 3  # at choosing before others have to wait
 GP = "gp"
 """Instead of a trained policy: a Gaussian process on what the campaign itself observed."""
 LARGEST = 1e15  # response
@@ -51,6 +54,8 @@ class Measurement(NamedTuple):
     """When it was told, in UTC."""
     asked: bool
     """Whether the campaign had asked for it."""
+    known: bool
+    """Whether it was imported at creation."""
 
 
 class Best(NamedTuple):
@@ -77,11 +82,13 @@ class Campaign:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._store = Store(Path(path))
         with self._store.reading() as db:
-            try:
-                self._about: dict[str, Any] = json.loads(self._store.about(db, "campaign"))
-            except ValueError as error:
-                raise self._store.damaged(str(error)) from error
+            self._written = self._store.about(db, "campaign")
+        try:
+            self._about: dict[str, Any] = json.loads(self._written)
+        except ValueError as error:
+            raise self._store.damaged(str(error)) from error
         self._chooser: Chooser | None = None
+        self._choosing = threading.Lock()  # one thread at a time, of those that share this object
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> "Campaign":
@@ -161,13 +168,13 @@ class Campaign:
     @property
     def history(self) -> tuple[Measurement, ...]:
         """All that was told and not taken back, in order."""
-        with self._store.reading() as db:
+        with self._reading() as db:
             return self._measurements(db, self._state(db))
 
     @property
     def pending(self) -> tuple[str, ...]:
         """What was asked for and neither told, failed nor released."""
-        with self._store.reading() as db:
+        with self._reading() as db:
             return tuple(self._store.id_of(db, row) for row in self._state(db).pending)
 
     @property
@@ -178,7 +185,7 @@ class Campaign:
     @property
     def left(self) -> int | None:
         """What is left of the budget."""
-        with self._store.reading() as db:
+        with self._reading() as db:
             return self._left(db, self._state(db))
 
     def ask(self, n: int = 1, *, ignore_pool_file: bool = False) -> tuple[Candidate, ...]:
@@ -195,40 +202,50 @@ class Campaign:
             raise InputError(
                 f"a pool stays as it is during a campaign, {self._about['pool']['path']} has changed since "
                 f"{self._store.path} was created; put it back, create a new campaign on it with --import, or go on "
-                f"with the "
-                "candidates that the campaign keeps: --ignore-pool-file"
+                "with the candidates that the campaign keeps: --ignore-pool-file"
             )
-        chooser = self._chooser_here()
-        chooser.prepare()  # before the file is locked
-        with self._store.writing() as db:
+        with self._choosing:
+            chooser = self._chooser_here()
+            chooser.prepare()
+        for _ in range(TRIES):  # to choose takes time: others should be able to tell meanwhile
+            with self._reading() as db:
+                seen, state = self._store.last_event(db), self._state(db)
+                self._check_room(db, state, n)
+            with self._choosing:
+                chosen = chooser.choose(n, state)
+            with self._writing() as db:
+                if self._store.last_event(db) == seen:
+                    return self._reserve(db, chosen)
+        with self._choosing, self._writing() as db:  # others are too busy: they wait
             state = self._state(db)
-            left = self._left(db, state)
-            if left is not None and n > left:
-                raise InputError(
-                    f"the budget is {self._budget(db)} evaluations, {left} are left and {n} were asked for; ask for "
-                    f"fewer, "
-                    f"or raise it: dkaf campaign budget {self._store.path} N"
-                )
-            free = self._store.n_candidates(db) - len(
-                {event.row for event in state.told} | state.pending.keys() | state.failed.keys()
+            self._check_room(db, state, n)
+            return self._reserve(db, chooser.choose(n, state))
+
+    def _check_room(self, db: "sqlite3.Connection", state: State, n: int) -> None:
+        """Refuse to ask for more than the budget and the pool have."""
+        left = self._left(db, state)
+        if left is not None and n > left:
+            raise InputError(
+                f"the budget is {self._budget(db)} evaluations, {left} are left and {n} were asked for; ask for "
+                f"fewer, or raise it: dkaf campaign budget {self._store.path} N"
             )
-            if n > free:
-                raise InputError(
-                    f"{n} candidates were asked for, {free} are neither told, pending nor failed; ask for fewer"
-                )
-            chosen = chooser.choose(n, state)
-            for suggestion in chosen:
-                self._store.add(db, ASKED, suggestion.row)
-            return tuple(
-                Candidate(
-                    self._store.id_of(db, row),
-                    None if mean is None else self.signed(mean),
-                    deviation,
-                    score,
-                    self._columns(db, row),
-                )
-                for row, score, mean, deviation in chosen
+        free = self._store.n_candidates(db) - len(
+            {event.row for event in state.told} | state.pending.keys() | state.failed.keys()
+        )
+        if n > free:
+            way_out = "ask for fewer" if free else "the pool is used up, unless you release some"
+            raise InputError(f"{n} candidates were asked for, {free} are neither told, pending nor failed; {way_out}")
+
+    def _reserve(self, db: "sqlite3.Connection", chosen: "Sequence[Suggestion]") -> tuple[Candidate, ...]:
+        for suggestion in chosen:
+            self._store.add(db, ASKED, suggestion.row)
+        rows = [suggestion.row for suggestion in chosen]
+        return tuple(
+            Candidate(
+                self._store.id_of(db, row), None if mean is None else self.signed(mean), deviation, score, columns
             )
+            for (row, score, mean, deviation), columns in zip(chosen, self._columns(db, rows), strict=True)
+        )
 
     def tell(self, id: str, value: SupportsFloat | str) -> None:  # noqa: A002
         """What a candidate gave, also one that was never asked for; on disk when this returns.
@@ -240,22 +257,34 @@ class Campaign:
     def tell_all(self, measurements: Sequence[tuple[str, SupportsFloat | str]]) -> None:
         """Several measurements, all of them or none."""
         checked = [(str(id_), _number(id_, value)) for id_, value in measurements]
-        with self._store.writing() as db:
+        with self._writing() as db:
             rows = [self._store.row_of(db, id_) for id_, _ in checked]
             for row, (_, value) in zip(rows, checked, strict=True):
                 self._store.add(db, TOLD, row, value)
 
+    def knows(self, id: str) -> bool:  # noqa: A002
+        """Whether the pool has a candidate of this name."""
+        with self._reading() as db:
+            try:
+                self._store.row_of(db, str(id))
+            except InputError:
+                return False
+        return True
+
     def fail(self, id: str) -> None:  # noqa: A002
         """A candidate could not be measured: it is not asked for again, and says nothing of others."""
-        with self._store.writing() as db:
+        with self._writing() as db:
             row = self._store.row_of(db, str(id))
-            if row in self._state(db).failed:
+            state = self._state(db)
+            if row in state.failed:
                 raise InputError(f"{id!r} has failed already; release it to have it asked for again")
+            if any(told.row == row for told in state.told):
+                raise InputError(f"what was measured has not failed, {id!r} was; take the measurement back first: undo")
             self._store.add(db, FAILED, row)
 
     def release(self, id: str) -> None:  # noqa: A002
         """A candidate that is pending or failed may be asked for again."""
-        with self._store.writing() as db:
+        with self._writing() as db:
             row, state = self._store.row_of(db, str(id)), self._state(db)
             if row not in state.pending and row not in state.failed:
                 waiting = ", ".join(repr(self._store.id_of(db, row)) for row in list(state.pending)[:5]) or "nothing"
@@ -264,7 +293,7 @@ class Campaign:
 
     def undo(self) -> dict[str, Any]:
         """Take back the last measurement, failure or release that was not taken back; what it was."""
-        with self._store.writing() as db:
+        with self._writing() as db:
             last = self._state(db).last
             if last is None:
                 raise InputError(
@@ -276,8 +305,17 @@ class Campaign:
     def set_budget(self, budget: int | None) -> None:
         """Another budget; None: no limit."""
         value = json.dumps(checked_budget(budget)).encode()
-        with self._store.writing() as db:
+        with self._writing() as db:
             self._store.set_about(db, "budget", value)
+
+    def columns_in_words(self) -> dict[str, str]:
+        """What each column of the pool is taken for."""
+        from dkaf.sources.preparation import Preparation
+
+        taken = Preparation.of(self._about["preparation"]).in_words()
+        with self._reading() as db:
+            (first,) = self._columns(db, [0])
+        return {name: taken.get(name, "not used") for name in first}
 
     def pool_changed(self) -> bool:
         """Whether the file that the pool came from is there and is another one now."""
@@ -287,7 +325,7 @@ class Campaign:
 
     def status(self) -> dict[str, Any]:
         """Where the campaign is, as JSON knows it."""
-        with self._store.reading() as db:
+        with self._reading() as db:
             state = self._state(db)
             history = self._measurements(db, state)
             best = self._best(history)
@@ -320,31 +358,38 @@ class Campaign:
         """What was measured, is pending or failed, with the pool's own columns, as CSV; also to a file."""
         from dkaf.campaign.export import write_csv
 
+        self._check_elsewhere(path)
         return write_csv(self, path)
 
     def plot(self, path: str | os.PathLike[str]) -> None:
         """Best so far, what is expected of the best candidates, and a map of the pool, as a .png, .svg or .pdf file."""
         from dkaf.campaign.plots import write_plot
 
+        self._check_elsewhere(path)
         write_plot(self, path)
+
+    def _check_elsewhere(self, path: str | os.PathLike[str] | None) -> None:
+        if path is not None and Path(path).exists() and Path(path).samefile(self._store.path):
+            raise InputError(f"the output goes to a file of its own, {path} is the campaign; name another")
 
     def observations(self) -> tuple[State, dict[int, str]]:
         """What the events say, and the id of each candidate that they name."""
-        with self._store.reading() as db:
+        with self._reading() as db:
             state = self._state(db)
             rows = {event.row for event in state.told} | state.pending.keys() | state.failed.keys()
             return state, {row: self._store.id_of(db, row) for row in rows}
 
     def columns_of(self, rows: Sequence[int]) -> list[dict[str, str]]:
         """The rows of the pool, as they came."""
-        with self._store.reading() as db:
-            return [self._columns(db, row) for row in rows]
+        with self._reading() as db:
+            return self._columns(db, rows)
 
     def search(self) -> "Search":
         """The search as it stands, for plots and for who wants to look behind it."""
-        with self._store.reading() as db:
+        with self._reading() as db:
             state = self._state(db)
-        return self._chooser_here().search(state)
+        with self._choosing:
+            return self._chooser_here().search(state)
 
     def signed(self, value: float) -> float:
         """A response of the search, which maximises, in the user's units; and the other way round."""
@@ -354,7 +399,7 @@ class Campaign:
         return state_of(self._store.events(db))
 
     def _measurements(self, db: "sqlite3.Connection", state: State) -> tuple[Measurement, ...]:
-        return tuple(Measurement(self._store.id_of(db, t.row), t.value, t.at, t.asked) for t in state.told)
+        return tuple(Measurement(self._store.id_of(db, t.row), t.value, t.at, t.asked, t.known) for t in state.told)
 
     def _best(self, history: Sequence[Measurement]) -> Best | None:
         values: dict[str, list[float]] = {}
@@ -376,21 +421,47 @@ class Campaign:
         told = sum(not told.known for told in state.told)
         return max(0, budget - told - len(state.pending) - len(state.failed))
 
-    def _columns(self, db: "sqlite3.Connection", row: int) -> dict[str, str]:
-        for block in self._store.blocks(db, row):
-            try:
-                columns = unpacked_columns(block.columns)
-                return {name: str(values[row - block.first]) for name, values in columns.items()}
-            except (zlib.error, ValueError, IndexError) as error:
-                raise self._store.damaged(f"candidate {row} cannot be read") from error
-        raise self._store.damaged(f"candidate {row} is missing")
+    def _columns(self, db: "sqlite3.Connection", rows: Sequence[int]) -> list[dict[str, str]]:
+        """Rows of the pool; each block of it is unpacked once."""
+        found: dict[int, dict[str, str]] = {}
+        for row in sorted(rows):
+            if row in found:
+                continue
+            for block in self._store.blocks(db, row):
+                try:
+                    columns = unpacked_columns(block.columns)
+                    size = len(next(iter(columns.values()), []))
+                    inside = [other for other in rows if block.first <= other < block.first + size]
+                    for other in inside:
+                        found[other] = {name: str(values[other - block.first]) for name, values in columns.items()}
+                except (zlib.error, ValueError, IndexError) as error:
+                    raise self._store.damaged(f"candidate {row} cannot be read") from error
+            if row not in found:
+                raise self._store.damaged(f"candidate {row} is missing")
+        return [found[row] for row in rows]
+
+    @contextlib.contextmanager
+    def _reading(self) -> "Iterator[sqlite3.Connection]":
+        with self._store.reading() as db:
+            self._check_same(db)
+            yield db
+
+    @contextlib.contextmanager
+    def _writing(self) -> "Iterator[sqlite3.Connection]":
+        with self._store.writing() as db:
+            self._check_same(db)
+            yield db
+
+    def _check_same(self, db: "sqlite3.Connection") -> None:
+        if self._store.about(db, "campaign") != self._written:
+            raise InputError(f"{self._store.path} is another campaign than the one that was opened; open it again")
 
     def _chooser_here(self) -> "Chooser":
         """Who chooses: the pool's features and the policy, read once."""
         if self._chooser is None:
             from dkaf.campaign.chooser import Chooser
 
-            with self._store.reading() as db:
+            with self._reading() as db:
                 blocks = [(block.first, block.features) for block in self._store.blocks(db)]
                 policy = None if self._about["policy"] == GP else self._store.about(db, "policy")
                 n_candidates = self._store.n_candidates(db)
@@ -403,15 +474,16 @@ class Campaign:
 
 def _number(id_: str, value: Any) -> float:
     try:
-        number = float(value)
+        plain = not isinstance(value, str) or (value.isascii() and "_" not in value)  # as people write numbers
+        number = float(value) if plain else None
     except (TypeError, ValueError, OverflowError):
-        raise InputError(
-            f"a response is a number, {value!r} came for {id_!r}; tell a number, or that it failed"
-        ) from None
+        number = None
+    if number is None:
+        raise InputError(f"a response is a number, {value!r} came for {id_!r}; tell a number, or that it failed")
     if not abs(number) <= LARGEST:
         raise InputError(
             f"responses are finite and within +-{LARGEST:g}, {number} came for {id_!r}; rescale it, or tell that it "
-            f"failed"
+            "failed"
         )
     return number
 

@@ -16,6 +16,8 @@ from dkaf.policies import Policy, load
 from dkaf.search import Search, Suggestion
 from dkaf.tasks import FeatureMatrix
 
+MOST_OBSERVED = 500  # by a Gaussian process of the campaign's own: its cost grows with their square
+
 
 class Chooser:
     """A search that follows the campaign's events, wherever they came from."""
@@ -68,6 +70,7 @@ class Chooser:
         return self._search
 
     def _own(self, told: Sequence[Told]) -> Search:
+        told = self._few(told)
         values: dict[int, list[float]] = {}
         for measurement in told:
             values.setdefault(measurement.row, []).append(self._sign * measurement.value)
@@ -76,6 +79,16 @@ class Chooser:
         search = Search(policy, self._features, seed=self._seed)
         self._tell(search, told)
         return search
+
+    def _few(self, told: Sequence[Told]) -> Sequence[Told]:
+        """Of very many measurements, those of the best candidates and as many others at random, in order."""
+        if len(told) <= MOST_OBSERVED:
+            return told
+        order = sorted(range(len(told)), key=lambda place: -self._sign * told[place].value)
+        half = MOST_OBSERVED // 2
+        draw = np.random.default_rng(self._seed)
+        others = draw.choice(order[half:], MOST_OBSERVED - half, replace=False).tolist()
+        return [told[place] for place in sorted([*order[:half], *others])]
 
     def _tell(self, search: Search, told: Sequence[Told]) -> None:
         for measurement in told:

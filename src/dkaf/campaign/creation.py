@@ -3,19 +3,21 @@
 import json
 import os
 import tempfile
+import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dkaf.campaign.campaign import GP, Campaign, checked_budget
+from dkaf.campaign.export import ADDED
 from dkaf.campaign.packing import packed_columns, packed_features
 from dkaf.campaign.poolfile import identity
-from dkaf.campaign.store import Block, Store, now
+from dkaf.campaign.store import Block, Store, is_sqlite, now
 from dkaf.errors import InputError, whole_number
 from dkaf.files import check_writable
-from dkaf.sources.past import CAMPAIGN_SUFFIX, check_ids, responses
+from dkaf.sources.past import check_ids, responses
 from dkaf.sources.preparation import Preparation, fit_preparation
-from dkaf.sources.tables import Table, is_missing, read_table
+from dkaf.sources.tables import Table, read_table
 from dkaf.tasks import FeatureMatrix
 
 if TYPE_CHECKING:
@@ -54,6 +56,8 @@ def create(
         raise InputError(f"a pool has candidates, {table.name} has a header and no rows; name another")
     if id is None and preparation is not None and preparation.id in table.columns:
         id = preparation.id  # noqa: A001
+    if id is not None and id == (response or (preparation.response if preparation else None)):
+        raise InputError(f"id and response are columns of their own, {id!r} came for both; name another")
     if id is None:
         ids = [str(row) for row in range(1, table.n_rows + 1)]
     else:
@@ -69,6 +73,7 @@ def create(
     measured = _known(known, table, ids, id, response or preparation.response, delimiter, encoding)
     features = preparation.matrix(table, impute=impute)
     about = {
+        "key": uuid.uuid4().hex,  # tells it from any other campaign under the same name
         "created": now(),
         "policy": name,
         "minimise": preparation.minimise,
@@ -92,14 +97,12 @@ def _trained(policy: "str | os.PathLike[str] | Policy") -> tuple[str, bytes, Pre
     if policy.preparation is None:
         raise InputError(
             f"a campaign's policy knows columns, this one ({name}) was trained on arrays of {policy.n_features} "
-            f"numbers; "
-            "train it from tables (dkaf train past/ --response ...), or search an array with dkaf.Search"
+            "numbers; train it from tables (dkaf train past/ --response ...), or search an array with dkaf.Search"
         )
     if getattr(policy, "custom_encoder", None) is not None:
         raise InputError(
             f"a campaign's file alone goes on, this policy needs an encoder of yours, {policy.custom_encoder!r}; "
-            f"train one with "
-            "the built-in encoder, or search with dkaf.Search"
+            "train one with the built-in encoder, or search with dkaf.Search"
         )
     with tempfile.TemporaryDirectory() as folder:
         policy.save(Path(folder) / "policy")
@@ -119,38 +122,54 @@ def _known(
     if known is None:
         return []
     row_of = {candidate: row for row, candidate in enumerate(ids)}
-    if isinstance(known, str | os.PathLike) and Path(known).suffix == CAMPAIGN_SUFFIX:
-        found = [(measurement.id, measurement.value) for measurement in Campaign.open(known).history]
-        source = str(known)
+    if isinstance(known, str | os.PathLike) and is_sqlite(Path(known)):
+        found = [
+            Result(measurement.id, measurement.value, f"measurement {number} of {known}")
+            for number, measurement in enumerate(Campaign.open(known).history, 1)
+        ]
     else:
-        results = read_table(known, delimiter=delimiter, encoding=encoding)
-        source = results.name
-        found = measurements(results, id_, response)
-    unknown = [candidate for candidate, _ in found if candidate not in row_of]
-    if unknown:
-        raise InputError(
-            f"what is imported was measured on candidates of this pool, {unknown[0]!r} of {source} is none of "
-            f"{table.name} "
-            f"({len(unknown)} such in all); take these out"
-        )
-    return [(row_of[candidate], value) for candidate, value in found]
-
-
-def measurements(results: Table, id_: str | None, response: str | None) -> list[tuple[str, float]]:
-    """Ids and responses of a table; a candidate may be there more than once."""
-    if id_ is None:
-        raise InputError(f"results name candidates, no column of {results.name} was named for that; pass --id")
-    if response is None:
-        raise InputError(f"results hold responses, no column of {results.name} was named for that; pass --response")
-    results.column(id_, "--id")
-    results.column(response, "--response")
-    texts = [text.strip() for text in results.texts(id_)]
-    for row, text in enumerate(texts, 1):
-        if is_missing(text):
+        found = results(read_table(known, delimiter=delimiter, encoding=encoding), id_, response)
+    for candidate, _, where in found:
+        if candidate not in row_of:
             raise InputError(
-                f"every measurement has an id, row {row} of {results.name} has none in column {id_!r}; fill it in"
+                f"what is imported was measured on candidates of this pool, {candidate!r} ({where}) is none of "
+                f"{table.name}; take it out"
             )
-    return list(zip(texts, responses(results, response).tolist(), strict=True))
+    return [(row_of[candidate], value) for candidate, value, _ in found]
+
+
+class Result(NamedTuple):
+    """A measurement in a table."""
+
+    id: str
+    value: float
+    where: str
+
+
+def results(table: Table, id_: str | None, response: str | None) -> list[Result]:
+    """Ids and responses of a table, or of what `export` wrote; a candidate may be there more than once."""
+    if tuple(table.columns)[: len(ADDED)] == ADDED:
+        measured = [row for row, status in enumerate(table.texts("status")) if status == "measured"]
+        table, id_, response = table.rows(measured), "id", "value"
+    if id_ is None:
+        raise InputError(f"results name candidates, no column of {table.name} was named for that; pass --id")
+    if response is None:
+        raise InputError(f"results hold responses, no column of {table.name} was named for that; pass --response")
+    table.column(id_, "--id")
+    table.column(response, "--response")
+    if table.n_rows == 0:
+        raise InputError(f"results have a row for each measurement, {table.name} has none; nothing to do")
+    texts = [text.strip() for text in table.texts(id_)]
+    if "" in texts:
+        raise InputError(
+            f"every measurement has an id, row {texts.index('') + 1} of {table.name} has none in column {id_!r}; fill "
+            "it in"
+        )
+    values = responses(table, response).tolist()
+    return [
+        Result(text, value, f"row {row} of {table.name}, column {id_!r}")
+        for row, (text, value) in enumerate(zip(texts, values, strict=True), 1)
+    ]
 
 
 def _blocks(table: Table, features: FeatureMatrix) -> Iterator[Block]:
@@ -170,8 +189,15 @@ def results_of(
     encoding: str | None = None,
 ) -> list[tuple[str, float]]:
     """A table of results, its columns called as those of the pool and of the past tasks unless they are named."""
-    return measurements(
+    found = results(
         read_table(source, delimiter=delimiter, encoding=encoding),
         id_ or campaign.id_column,
         response or campaign.response,
     )
+    for candidate, _, where in found:
+        if not campaign.knows(candidate):
+            raise InputError(
+                f"an id names a candidate of the pool, {candidate!r} ({where}) names none in {campaign.path}; correct "
+                "it"
+            )
+    return [(candidate, value) for candidate, value, _ in found]

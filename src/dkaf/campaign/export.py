@@ -29,7 +29,11 @@ def rows(campaign: Campaign) -> tuple[list[str], list[list[Any]]]:
     places = [*values, *(row for row in (*state.pending, *state.failed) if row not in values)]
     columns = campaign.columns_of(places)
     own = list(columns[0]) if columns else []
-    header = [*ADDED, *(f"pool {name}" if name in ADDED else name for name in own)]
+    header = list(ADDED)
+    for name in own:
+        while name in header:
+            name = f"pool {name}"
+        header.append(name)
     lines = []
     for row, fields in zip(places, columns, strict=True):
         several = values.get(row, [])

@@ -60,7 +60,7 @@ def _fit(policy: GaussianPolicy, features: FeatureMatrix, rows: IntArray, values
         fit = prior.log_likelihood(prior.points(x, pool), y, pool.mask).sum() * len(rows)
         penalty = sum((((log - mean) / deviation) ** 2 / 2 for log, mean, deviation in expected), torch.zeros(()))
         value = penalty - fit
-        value.backward()  # type: ignore[no-untyped-call]
+        value.backward()
         return value
 
-    optimiser.step(loss)  # type: ignore[no-untyped-call]
+    optimiser.step(loss)

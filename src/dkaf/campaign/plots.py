@@ -30,7 +30,7 @@ class Picture(NamedTuple):
     measured: list[float]
     """In order."""
     best: list[float]
-    """The best of them after each."""
+    """The best candidate after each; of repeated measurements the mean counts."""
     values: dict[int, float]
     """The mean of each measured row."""
     pending: list[int]
@@ -46,12 +46,13 @@ class Picture(NamedTuple):
 def picture(campaign: Campaign) -> Picture:
     """All that is drawn."""
     search, (state, _) = campaign.search(), campaign.observations()
-    measured = [told.value for told in state.told]
-    better = np.minimum if campaign.minimise else np.maximum
-    best = better.accumulate(measured).tolist() if measured else []
+    best: list[float] = []
     several: dict[int, list[float]] = {}
     for told in state.told:
         several.setdefault(told.row, []).append(told.value)
+        means = [float(np.mean(each)) for each in several.values()]
+        best.append(min(means) if campaign.minimise else max(means))
+    measured = [told.value for told in state.told]
     pending = [row for row in state.pending if row not in several]
     shown = [*several, *pending]
     order = torch.randperm(len(search), generator=stream(0, "map"))[: MAPPED + len(shown)].tolist()

@@ -94,6 +94,7 @@ def state_of(events: Sequence[Event]) -> State:
         if event.kind == ASKED:
             asked.add(row)
             state.pending[row] = event
+            state.failed.pop(row, None)
             continue
         state.pending.pop(row, None)
         if event.kind in (KNOWN, TOLD) and event.value is not None:
@@ -125,9 +126,8 @@ class Store:
                 raise InputError(f"{path} is another program's SQLite file, no campaign; name one that dkaf made")
             if version != VERSION:
                 raise InputError(
-                    f"this version of dkaf reads campaigns of format {VERSION}, {path} has format {version}; use "
-                    f"the version "
-                    "that wrote it: dkaf export there, and dkaf campaign create --import here"
+                    f"this version of dkaf reads campaigns of format {VERSION}, {path} has format {version}; use the "
+                    "version that wrote it: dkaf export there, and dkaf campaign create --import here"
                 )
 
     @classmethod
@@ -188,7 +188,8 @@ class Store:
             try:
                 yield db
             except BaseException:
-                db.execute("ROLLBACK")
+                if db.in_transaction:  # on a full disk SQLite has rolled back by itself
+                    db.execute("ROLLBACK")
                 raise
             db.execute("COMMIT")
 
@@ -204,18 +205,23 @@ class Store:
                 db.execute("PRAGMA cell_size_check = ON")
                 yield db
         except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter where SQLite quotes what is damaged
-            raise self._refusal(str(error)) from error
+            raise self._refusal(error) from error
 
-    def _refusal(self, words: str) -> InputError:
-        if "locked" in words:
+    def _refusal(self, error: Exception) -> InputError:
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF  # without what it says in particular
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             return InputError(
                 f"another process has been writing to {self.path} for {SECONDS_TO_WAIT:g} seconds; try again"
             )
-        if "readonly" in words or "unable to open" in words or "disk" in words:
+        if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
             return InputError(
-                f"the campaign {self.path} cannot be opened for writing: {words}; check its folder's rights and room"
+                f"the campaign {self.path} cannot be written now ({error}), and is as it was; make room on its disk"
             )
-        return self.damaged(words)
+        if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
+            return InputError(
+                f"the campaign {self.path} cannot be opened for writing ({error}); check its and its folder's rights"
+            )
+        return self.damaged(str(error))
 
     def damaged(self, what: str) -> InputError:
         """What to say of a file that is not as it was written."""
@@ -230,6 +236,10 @@ class Store:
 
     def set_about(self, db: sqlite3.Connection, name: str, value: bytes) -> None:
         db.execute("UPDATE about SET value = ?, digest = ? WHERE name = ?", (value, _digest(value), name))
+
+    def last_event(self, db: sqlite3.Connection) -> int:
+        """Its number; 0 before anything happened."""
+        return int(db.execute("SELECT max(number) FROM events").fetchone()[0] or 0)
 
     def events(self, db: sqlite3.Connection) -> list[Event]:
         """All that happened."""
@@ -254,7 +264,9 @@ class Store:
 
     def row_of(self, db: sqlite3.Connection, candidate: str) -> int:
         """Where a candidate is in the pool."""
-        found = db.execute("SELECT row FROM candidates WHERE id = ?", (candidate,)).fetchone()
+        found = None
+        with contextlib.suppress(UnicodeEncodeError):  # bytes of the shell that are no text: no candidate is called so
+            found = db.execute("SELECT row FROM candidates WHERE id = ?", (candidate.strip(),)).fetchone()
         if found is None:
             some = [id_ for (id_,) in db.execute("SELECT id FROM candidates ORDER BY row LIMIT 3")]
             raise InputError(
@@ -291,6 +303,15 @@ def _put(beside: Path, path: Path) -> None:
         raise
     except OSError:  # a file system without links
         beside.rename(path)
+
+
+def is_sqlite(path: Path) -> bool:
+    """Whether a file begins as SQLite's do."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(16) == b"SQLite format 3\0"
+    except OSError:
+        return False
 
 
 def now() -> str:

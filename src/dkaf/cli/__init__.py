@@ -1,5 +1,6 @@
 """The command line: parse, call one library function, print. PyTorch is imported only when a command needs it."""
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -15,6 +16,8 @@ INTERRUPTED = 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
     options = _parser().parse_args(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # names of candidates need not fit the terminal's encoding
     try:
         code: int | None = options.command(options)
         sys.stdout.flush()  # here, so that a reader that has gone is noticed here

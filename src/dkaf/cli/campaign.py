@@ -146,6 +146,10 @@ def _create(options: argparse.Namespace) -> None:
         print_json(campaign.status())
         return
     status = campaign.status()
+    for column, words in campaign.columns_in_words().items():
+        print(f"  {column}: {words}")
+    called = "by their row numbers" if campaign.id_column is None else f"as column {campaign.id_column!r} says"
+    print(f"  candidates are called {called}")
     known = f", {len(status['history'])} measurements known" if status["history"] else ""
     print(
         f"{options.campaign}: {status['candidates']} candidates, policy {status['policy']}{known}; next: dkaf ask "
@@ -227,7 +231,8 @@ def _status(options: argparse.Namespace) -> None:
         for item in status[what]:
             print(f"  {what:<8} {item['id']}")
     for item in status["history"]:
-        print(f"  {item['value']:<12.6g} {item['id']}{'' if item['asked'] else '  (not asked for)'}")
+        note = "  (imported)" if item["known"] else "" if item["asked"] else "  (not asked for)"
+        print(f"  {item['value']:<12.6g} {item['id']}{note}")
 
 
 def _print_status(campaign: Any, options: argparse.Namespace, status: dict[str, Any] | None = None) -> None:
@@ -255,6 +260,10 @@ def _plot(options: argparse.Namespace) -> None:
 
 def _export(options: argparse.Namespace) -> None:
     campaign = _open(options)
+    if options.json and options.output is not None:
+        campaign.export(options.output)
+        print_json({"export": options.output})
+        return
     if options.json:
         from dkaf.campaign.export import rows
 

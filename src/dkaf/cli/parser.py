@@ -17,6 +17,8 @@ class Parser(argparse.ArgumentParser):
         self._negative_number_matcher = re.compile(r"-(\d|\.\d|inf$|nan$)")  # -1e-3 too is a number, no option
 
     def error(self, message: str) -> NoReturn:
+        if message.startswith("unrecognized arguments: -"):
+            message += " (what begins with a dash and is no option goes after --)"
         self.exit(BAD_INPUT, f"dkaf: {message}; see {self.prog} --help\n")
 
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from dkaf.sources.past import PastTasks
 
 
+SMALLEST_TASK = 3  # candidates: a start, a query, and something to choose from
+
+
 class _Parts(NamedTuple):
     """Past tasks by what they are for."""
 
@@ -98,7 +101,7 @@ def _train(options: argparse.Namespace) -> None:
         if read is not None and os.path.realpath(options.output) == os.path.realpath(read):
             raise InputError(f"the policy goes to a file of its own, {options.output} holds the tasks; name another")
     with Bars() as bars, warnings.catch_warnings():
-        parts = _parts(options, bars)
+        parts = _parts(options, bars, overrides)
         use_threads(options)
         warnings.simplefilter("always", FallbackWarning)
         warnings.showwarning = lambda message, *_: bars.say(f"warning: {message}")
@@ -132,16 +135,23 @@ def _train(options: argparse.Namespace) -> None:
         if parts.report is not None:
             from dkaf.gain import measure_gain
 
-            gp = fit("gp", "ucb")
-            gain = measure_gain(policy, gp, parts.report, options.seed)
+            try:
+                gp = fit("gp", "ucb", **{name: overrides[name] for name in ("queries", "initial") if name in overrides})
+                gain = measure_gain(policy, gp, parts.report, options.seed)
+            except KeyboardInterrupt:
+                bars.say(f"interrupted; the policy is in {options.output}, what it gains was not measured")
+                raise Interrupted(policy) from None
             policy.training_log = dataclasses.replace(policy.training_log, gain=gain)
             policy.save(options.output)
     _print_training(options, policy)
 
 
-def _parts(options: argparse.Namespace, bars: "Bars") -> _Parts:
+def _parts(options: argparse.Namespace, bars: "Bars", overrides: dict[str, Any]) -> _Parts:
     from dkaf.sources.tables import SUFFIXES
 
+    for path in options.tasks:
+        if not os.path.lexists(path) and (len(options.tasks) > 1 or options.response is not None):
+            raise InputError(f"past tasks are folders or files, {path} does not exist; correct it")
     tabular = all(_is_table(path) for path in options.tasks)
     if not tabular:
         if len(options.tasks) > 1:
@@ -154,7 +164,7 @@ def _parts(options: argparse.Namespace, bars: "Bars") -> _Parts:
                 raise InputError(f"--{option} names a column of a table, {options.tasks[0]} is none; leave it out")
         tasks = dkaf.TaskSet.load(options.tasks[0])
     else:
-        tasks = _tables(options, bars)
+        tasks = _large_enough(_tables(options, bars), bars, overrides)
     report = options.report
     if report is None:
         report = len(tasks) // 6 if tabular else 0
@@ -167,7 +177,7 @@ def _parts(options: argparse.Namespace, bars: "Bars") -> _Parts:
     if held_out + report > max(len(tasks) - 1, 0):
         raise InputError(
             f"--hold-out and --report leave at least one of the {len(tasks)} tasks, {held_out} and {report} came; "
-            f"lower them"
+            "lower them"
         )
     train, validation, kept = tasks.split(len(tasks) - held_out - report, held_out, report)
     if options.validation is not None:
@@ -177,10 +187,40 @@ def _parts(options: argparse.Namespace, bars: "Bars") -> _Parts:
     return _Parts(train, validation, kept if report else None)
 
 
+def _large_enough(tasks: "PastTasks", bars: "Bars", overrides: dict[str, Any]) -> "PastTasks":
+    """Searches of training make as many queries as the smallest past task has room for, unless the user says how "
+    "many.
+    """
+    import numpy as np
+
+    kept = np.flatnonzero(tasks.sizes >= SMALLEST_TASK).tolist()
+    for place in sorted(set(range(len(tasks))) - set(kept)):
+        bars.say(
+            f"left out: {tasks.names[place]} has {tasks.sizes[place]} candidates, a search has {SMALLEST_TASK} or more"
+        )
+    if not kept:
+        raise InputError(
+            f"training needs past tasks of {SMALLEST_TASK} candidates or more, none of {len(tasks)} has; measure more "
+            "of them"
+        )
+    tasks = tasks.subset(kept)
+    settings = Settings()
+    room = int(tasks.sizes.min()) - int(overrides.get("initial", settings.initial))
+    if "queries" not in overrides and room < settings.queries:
+        overrides["queries"] = max(1, room)
+        smallest = tasks.names[int(tasks.sizes.argmin())]
+        bars.say(
+            f"searches of training make {max(1, room)} queries, since {smallest} has {tasks.sizes.min()} candidates "
+            "(--queries sets it)"
+        )
+    return tasks
+
+
 def _is_table(path: str) -> bool:
+    from dkaf.campaign.store import is_sqlite
     from dkaf.sources.tables import SUFFIXES
 
-    return Path(path).is_dir() or path.lower().endswith((*SUFFIXES, ".db"))
+    return Path(path).is_dir() or path.lower().endswith(SUFFIXES) or is_sqlite(Path(path))
 
 
 def _tables(options: argparse.Namespace, bars: "Bars") -> "PastTasks":
@@ -209,8 +249,7 @@ def _tables(options: argparse.Namespace, bars: "Bars") -> "PastTasks":
         if used[column].kind == "numeric" and follows_response(tasks, column):
             bars.say(
                 f"warning: {column} ranks the candidates as the response does. If it is another form of it, the "
-                f"policy learns "
-                f"nothing else: leave it out, --kind '{column}=ignore'"
+                f"policy learns nothing else: leave it out, --kind '{column}=ignore'"
             )
     order = np.random.default_rng(options.seed).permutation(len(tasks))
     return tasks.subset(order.tolist())
@@ -218,7 +257,13 @@ def _tables(options: argparse.Namespace, bars: "Bars") -> "PastTasks":
 
 def _sources(options: argparse.Namespace) -> list[Any]:
     """Tables and campaigns; a campaign says by itself what was measured, and how candidates are called."""
-    campaigns = {path: dkaf.Campaign.open(path) for path in options.tasks if path.endswith(".db")}
+    from dkaf.campaign.store import is_sqlite
+
+    paths: list[str] = []
+    for path in options.tasks:
+        inside = sorted(str(file) for file in Path(path).glob("*") if is_sqlite(file)) if Path(path).is_dir() else []
+        paths += inside or [path]
+    campaigns = {path: dkaf.Campaign.open(path) for path in paths if is_sqlite(Path(path))}
     for path, campaign in campaigns.items():
         options.response = options.response or campaign.response or "response"
         options.id = options.id or campaign.id_column
@@ -229,14 +274,18 @@ def _sources(options: argparse.Namespace) -> list[Any]:
             )
     directions = {campaign.minimise for campaign in campaigns.values()} | ({True} if options.minimise else set())
     if len(directions) > 1:
-        raise InputError("past tasks have one direction, of these campaigns some minimise; train on them apart")
+        raise InputError(
+            "past tasks have one direction, of these campaigns and --minimise some say smaller and some larger; "
+            "train on "
+            "them apart"
+        )
     if campaigns:
         options.minimise = directions.pop()
     if options.response is None:
         raise InputError(
             "--response names the column that was measured, it did not come; name one of the table's columns"
         )
-    return [campaigns[path].table(options.response) if path in campaigns else path for path in options.tasks]
+    return [campaigns[path].table(options.response) if path in campaigns else path for path in paths]
 
 
 def _print_training(options: argparse.Namespace, policy: "Policy") -> None:
@@ -246,8 +295,8 @@ def _print_training(options: argparse.Namespace, policy: "Policy") -> None:
         print_json(described | {"training": log.describe() | {"seconds": log.seconds}})
         return
     print(
-        f"{options.output}: {_name(policy.method, policy.acquisition)}, trained in {sum(log.seconds.values()):.1f} "
-        f"s; {log.in_words()}"
+        f"{options.output}: {_name(policy.method, policy.acquisition)}, trained in {sum(log.seconds.values()):.1f} s; "
+        f"{log.in_words()}"
     )
     if log.gain is not None:
         print(log.gain.in_words())

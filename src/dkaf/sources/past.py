@@ -15,8 +15,6 @@ from dkaf.sources.tables import SUFFIXES, Table, is_missing, numbers, read_table
 from dkaf.sources.transformer import Transformer
 from dkaf.tasks import LARGEST_RESPONSE, FloatArray, TaskSet
 
-CAMPAIGN_SUFFIX = ".db"
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PastTasks(TaskSet):
@@ -156,17 +154,27 @@ def check_ids(table: Table, column: str, rows: Sequence[int] | range) -> list[st
     seen: dict[str, int] = {}
     for row in rows:
         text = texts[row].strip()
-        if is_missing(text):
+        if not text:
             raise InputError(
                 f"every candidate has an id, row {row + 1} of {table.name} has none in column {column!r}; fill it in"
             )
+        if not _is_text(text):
+            raise InputError(f"an id is text, row {row + 1} of {table.name} has {text!r} in column {column!r}; mend it")
         if text in seen:
             raise InputError(
-                f"an id names one candidate, rows {seen[text] + 1} and {row + 1} of {table.name} both have {text!r} in "
-                f"column {column!r}; keep one of them"
+                f"an id names one candidate, rows {seen[text] + 1} and {row + 1} of {table.name} both have {text!r} "
+                f"in column {column!r}; keep one of them"
             )
         seen[text] = row
     return list(seen)
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a character, which no file can hold
+        return False
+    return True
 
 
 def response_of(table: str, row: int, column: str, value: float) -> float:
@@ -174,12 +182,12 @@ def response_of(table: str, row: int, column: str, value: float) -> float:
     if np.isnan(value):
         raise InputError(
             f"every row has a response, row {row + 1} of {table} has none in column {column!r}; fill it in or take "
-            f"the row out"
+            "the row out"
         )
     if not abs(value) <= LARGEST_RESPONSE:
         raise InputError(
-            f"responses are within +-{LARGEST_RESPONSE:g}, row {row + 1} of {table} has {value} in column "
-            f"{column!r}; rescale it"
+            f"responses are within +-{LARGEST_RESPONSE:g}, row {row + 1} of {table} has {value} in column {column!r}; "
+            "rescale it"
         )
     return value
 
@@ -190,8 +198,7 @@ def responses(table: Table, column: str) -> FloatArray:
     if other:
         raise InputError(
             f"responses are numbers, row {other[0] + 1} of {table.name} has {table.texts(column)[other[0]]!r} in "
-            f"column "
-            f"{column!r}; correct it or take the row out"
+            f"column {column!r}; correct it or take the row out"
         )
     for row in np.flatnonzero(~(np.abs(values) <= LARGEST_RESPONSE)):
         response_of(table.name, int(row), column, float(values[row]))
@@ -206,8 +213,8 @@ def _searches(table: Table, task: str | None) -> list[tuple[str, list[int]]]:
     for row, text in enumerate(table.texts(task)):
         if is_missing(text):
             raise InputError(
-                f"every row says which task it is of, row {row + 1} of {table.name} does not in column {task!r}; "
-                f"fill it in"
+                f"every row says which task it is of, row {row + 1} of {table.name} does not in column {task!r}; fill "
+                "it in"
             )
         searches.setdefault(text.strip(), []).append(row)
     return list(searches.items())

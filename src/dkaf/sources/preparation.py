@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from dkaf.errors import InputError
 from dkaf.settings import check_choice
 from dkaf.sources.molecules import BITS, RADIUS, MoleculeError, are_molecules, morgan_fingerprints, need_rdkit
-from dkaf.sources.tables import Column, Table, is_missing, numbers
+from dkaf.sources.tables import Column, Table, is_missing, number_of, numbers
 from dkaf.sources.transformer import Transformer
 from dkaf.tasks import FeatureMatrix, FloatArray
 
@@ -181,8 +181,8 @@ class Text(Feature):
             vectorizer.fit(texts)
         except ValueError:
             raise InputError(
-                f"texts have words of three letters or more, column {column!r} has none that repeat; "
-                f"say --kind {column}=categorical or {column}=ignore"
+                f"texts have words of three letters or more, column {column!r} has none that repeat; say --kind "
+                f"{column}=categorical or {column}=ignore"
             ) from None
         return cls(column, tuple(vectorizer.get_feature_names_out().tolist()))
 
@@ -338,8 +338,8 @@ def fit_preparation(
     if not features:
         shown = "; ".join(f"{column!r}: {reason}" for column, (_, reason) in taken.items())
         raise InputError(
-            f"candidates are known by features, no column is one ({shown or 'there are no others'}); "
-            "add columns or set their kinds: --kind COLUMN=numeric"
+            f"candidates are known by features, no column is one ({shown or 'there are no others'}); add columns or "
+            "set their kinds: --kind COLUMN=numeric"
         )
     return Preparation(features, response, id, minimise), taken
 
@@ -362,8 +362,7 @@ def _kinds(
             if column not in table.columns:
                 raise InputError(
                     f"all tables have the same features, {table.name} has no column {column!r}; add it, or leave it "
-                    f"out "
-                    f"of all: --kind {column}=ignore"
+                    f"out of all: --kind {column}=ignore"
                 )
         if column in kinds:
             yield column, Detected(kinds[column], "as set")
@@ -386,6 +385,11 @@ def detected(name: str, columns: Sequence[Column]) -> Detected:
     not_numbers = sum(1 for text in known if not _is_number(text))
     if not_numbers <= 0.1 * len(known):  # some that are not: refused later, with their row
         return Detected(Numeric.kind, "numbers")
+    if sum(re.fullmatch(r"\s*[+-]?\d+,\d+\s*", text) is not None for text in known) > 0.5 * len(known):
+        raise InputError(
+            f"numbers have decimal points, column {name!r} has commas ({known[0]!r}); write points, or leave it out: "
+            f"--kind {name}=ignore"
+        )
     distinct = sorted(set(known))
     if re.search("smiles", name, re.IGNORECASE):
         return Detected(Smiles.kind, "its name")
@@ -400,8 +404,4 @@ def detected(name: str, columns: Sequence[Column]) -> Detected:
 
 
 def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    return number_of(text) is not None

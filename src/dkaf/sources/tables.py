@@ -21,8 +21,16 @@ Column: TypeAlias = FloatArray | list[str]
 
 SUFFIXES = (".csv", ".tsv", ".parquet", ".pq")
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+NO_TEXT = {
+    b"PK\x03\x04": "a spreadsheet or a zip archive; save it as CSV",
+    b"\xd0\xcf\x11\xe0": "a spreadsheet; save it as CSV",
+    b"\x1f\x8b": "compressed; unpack it with gunzip",
+    b"\xff\xfe": "in UTF-16; pass --encoding utf-16, or save it as UTF-8",
+    b"\xfe\xff": "in UTF-16; pass --encoding utf-16, or save it as UTF-8",
+}
 LONGEST_FIELD = 1 << 28
-MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "<na>"})  # in lower case
+# As programs write them; "Na" is sodium and "none" an additive.
+MISSING = frozenset({"", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL", "<NA>"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,15 +92,20 @@ def read_table(source: Any, *, delimiter: str | None = None, encoding: str | Non
 
 def is_missing(text: str) -> bool:
     """Whether a field says that it holds nothing."""
-    return text.strip().lower() in MISSING
+    return text.strip() in MISSING
 
 
 def number_of(text: str) -> float | None:
-    """The number that a field holds; NaN for a missing one, None where it is none."""
+    """The number that a field holds, as people write them; NaN for a missing one, None where it is none."""
     try:
-        return float(text)
+        return float(text) if _plain(text) else None
     except ValueError:
-        return float("nan") if is_missing(text) else None
+        return float("nan") if is_missing(text) or text.strip() in ("none", "None") else None
+
+
+def _plain(text: str) -> bool:
+    """Python reads 1_000 and the digits of every alphabet; a well called 1_2 is no number."""
+    return "_" not in text and text.isascii()
 
 
 def numbers(column: Column) -> tuple[FloatArray, list[int]]:
@@ -100,7 +113,9 @@ def numbers(column: Column) -> tuple[FloatArray, list[int]]:
     if not isinstance(column, list):
         return column, []
     try:
-        return np.array(column, dtype=np.float64), []
+        if all(map(_plain, column)):
+            return np.array(column, dtype=np.float64), []
+        raise ValueError
     except ValueError:
         values = [number_of(text) for text in column]
         other = [row for row, value in enumerate(values) if value is None]
@@ -128,9 +143,8 @@ def _csv(name: str, suffix: str, content: bytes, delimiter: str | None, encoding
             if len(row) != len(header):
                 raise InputError(
                     f"every row has the header's {len(header)} columns, row {number} of {name} (line "
-                    f"{reader.line_num}) "
-                    f"has {len(row)}; correct it, or put fields with {DELIMITERS.get(separator, repr(separator))} "
-                    f"in quotes"
+                    f"{reader.line_num}) has {len(row)}; correct it, or put fields with "
+                    f"{DELIMITERS.get(separator, repr(separator))} in quotes"
                 )
             rows.append(row)
     except csv.Error as error:
@@ -143,15 +157,18 @@ def _csv(name: str, suffix: str, content: bytes, delimiter: str | None, encoding
 
 
 def _decoded(name: str, content: bytes, encoding: str | None) -> str:
+    for start, what in NO_TEXT.items():
+        if content.startswith(start) and encoding is None:
+            raise InputError(f"a table is text, {name} is {what}")
     try:
-        return content.decode(encoding or "utf-8-sig")
+        return content.decode(encoding or "utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise InputError(
-            f"a table is UTF-8 unless --encoding says otherwise, line {line} of {name} is not "
-            f"{encoding or 'UTF-8'}; convert it, or try --encoding cp1252"
+            f"a table is UTF-8 unless --encoding says otherwise, line {line} of {name} is not {encoding or 'UTF-8'}; "
+            "convert it, or try --encoding cp1252"
         ) from error
-    except LookupError as error:
+    except (LookupError, UnicodeError) as error:
         raise InputError(f"--encoding names an encoding, {encoding!r} is unknown; try utf-8 or cp1252") from error
 
 
@@ -162,9 +179,8 @@ def _check_header(name: str, header: list[str], separator: str) -> None:
         for other in DELIMITERS:
             if other != separator and other in header[0]:
                 raise InputError(
-                    f"columns are separated by {DELIMITERS.get(separator, repr(separator))}, the header of {name} "
-                    f"is one "
-                    f"column, {header[0]!r}; for {DELIMITERS[other]} pass --delimiter {_shell(other)}"
+                    f"columns are separated by {DELIMITERS.get(separator, repr(separator))}, the header of {name} is "
+                    f"one column, {header[0]!r}; for {DELIMITERS[other]} pass --delimiter {_shell(other)}"
                 )
     if "" in header:
         raise InputError(f"columns have names, column {header.index('') + 1} of {name} has none; name it")
@@ -203,7 +219,7 @@ def _frame(frame: Any) -> Table:
         names = list(frame.columns)
         if len(set(map(str, names))) != len(names):
             raise InputError("columns have names of their own, the frame repeats one; rename it")
-        columns = {str(name): _values("the frame", str(name), frame[name].to_numpy().tolist()) for name in names}
+        columns = {str(name): _values("the frame", str(name), _listed(frame[name], str(name))) for name in names}
     except (AttributeError, TypeError, KeyError):
         raise InputError(
             f"a table is a path, or a pandas or polars frame, {type(frame).__name__} came; pass one of these"
@@ -211,8 +227,21 @@ def _frame(frame: Any) -> Table:
     return Table("the frame", columns, len(frame))
 
 
+def _listed(column: Any, name: str) -> list[Any]:
+    values = column.to_numpy()
+    if values.dtype.kind in "mM":
+        raise InputError(
+            f"a field is a number or a text, column {name!r} of the frame has dates or times; convert it or leave it "
+            "out"
+        )
+    listed: list[Any] = values.tolist()
+    return listed
+
+
 def _values(table: str, name: str, values: list[Any]) -> Column:
-    """What a source of typed values holds, as a column."""
+    """What a source of typed values holds, as a column; whole numbers that would lose digits stay texts."""
+    if any(isinstance(value, int) and abs(value) > 2**53 for value in values):
+        return ["" if value is None else str(value) for value in values]
     if all(value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in values):
         try:
             return np.array([np.nan if value is None else value for value in values], dtype=np.float64)

@@ -43,9 +43,8 @@ class Transformer:
         matrix = self._transformed(table)
         if matrix.shape != (table.n_rows, self.width):
             raise InputError(
-                f"the policy was trained with a transformer that gives {self.width} features a row, {self.name} "
-                f"gave shape "
-                f"{matrix.shape} for the {table.n_rows} rows of {table.name}; pass the one it was trained with"
+                f"the policy was trained with a transformer that gives {self.width} features a row, {self.name} gave "
+                f"shape {matrix.shape} for the {table.n_rows} rows of {table.name}; pass the one it was trained with"
             )
         values = matrix.data if sp.issparse(matrix) else matrix
         if not np.isfinite(values).all():
@@ -54,7 +53,7 @@ class Transformer:
             raise InputError(
                 f"features are finite, {self.name} gave NaN or infinity for row {row + 1} of {table.name}; mend it"
             )
-        return matrix  # type: ignore[no-any-return]
+        return matrix
 
     def _transformed(self, table: Table) -> Any:
         if self.fitted is None:
