@@ -165,7 +165,8 @@ def _check(searched: _Campaigns) -> str:
         if not scores.max() - scores[ours] <= ALIKE * float(scores.max() - np.median(scores)):
             raise DisagreementError(
                 f"the same candidates are asked for before anything is timed; at question {number} ours named {ours}, "
-                f"which {BOTORCH.name} scores {scores[ours]:.6g}, and it named {scores.argmax()} with {scores.max():.6g}"
+                f"which {BOTORCH.name} scores {scores[ours]:.6g}, and it named {scores.argmax()} with "
+                f"{scores.max():.6g}"
             )
         same += int(scores.argmax()) == ours
         campaign.tell(str(ours + 1), searched.response(ours))

@@ -205,11 +205,15 @@ def test_without_past_tasks_a_gaussian_process_learns_from_the_campaign_alone(
     assert np.mean(found) >= sorted(truth.values())[-4]
 
 
-def test_a_batch_before_any_measurement_spreads_over_the_pool(tmp_path: Path) -> None:
-    pool = pd.DataFrame({"x": np.concatenate([np.zeros(30), np.ones(30) * 100]) + np.arange(60) * 1e-3})
-    campaign = dkaf.Campaign.create(tmp_path / "spread.db", pool, "gp")
-    chosen = [int(candidate.id) for candidate in campaign.ask(2)]
-    assert len({name > 30 for name in chosen}) == 2
+def test_before_any_measurement_a_gaussian_process_asks_for_different_candidates_by_chance(tmp_path: Path) -> None:
+    pool = pd.DataFrame({"x": np.arange(60.0)})
+    asked = []
+    for seed in range(2):
+        campaign = dkaf.Campaign.create(tmp_path / f"{seed}.db", pool, "gp", seed=seed)
+        batch = [candidate.id for candidate in (*campaign.ask(3), *campaign.ask(2))]
+        assert len(set(batch)) == 5
+        asked.append(batch)
+    assert asked[0] != asked[1]
 
 
 def test_known_measurements_are_imported_and_do_not_count_as_spent(tmp_path: Path, truth: dict[str, float]) -> None:

@@ -39,15 +39,16 @@ class Chooser:
             self._trained(self._policy).prepare()
 
     def choose(self, n: int, state: State) -> tuple[Suggestion, ...]:
-        """The next n. A Gaussian process without a prior mean knows nothing of the first one: chance picks it."""
+        """The next n.
+
+        A Gaussian process without a prior mean knows nothing before the first measurement, and would go for what is
+        farthest from all others, which is seldom good: chance picks until then.
+        """
         search = self.search(state)
         pending, failed = list(state.pending), list(state.failed)
-        first: tuple[Suggestion, ...] = ()
-        if (self._policy is None or self._policy.method == "gp") and not state.told and not pending:
-            first = search.by_chance(1, excluded=failed)
-            pending = [first[0].row]
-        rest = search.ask(n - len(first), pending=pending, excluded=failed) if n > len(first) else ()
-        return first + rest
+        if (self._policy is None or self._policy.method == "gp") and not state.told:
+            return search.by_chance(n, excluded=[*pending, *failed])
+        return search.ask(n, pending=pending, excluded=failed)
 
     def search(self, state: State) -> Search:
         """The search that knows what was told, and nothing else."""
