@@ -33,7 +33,7 @@ def campaign(tmp_path: Path, truth: dict[str, float]) -> dkaf.Campaign:
 
 
 def event(number: int, kind: str, row: int, value: float | None = None, of: int | None = None) -> Event:
-    return Event(number, kind, row, value, of, "now")
+    return Event(number, kind, row, value, of, "now", None, None)
 
 
 def test_events_say_what_is_told_pending_and_failed() -> None:
@@ -655,3 +655,50 @@ def test_the_best_so_far_of_a_plot_is_the_best_of_the_campaign(tmp_path: Path) -
     campaign.tell_all([("l1", 10.0), ("l1", 0.0), ("l2", 6.0)])
     assert picture(campaign).best == [10.0, 5.0, 6.0]
     assert campaign.best == ("l2", 6.0, 1)
+
+
+def test_a_damaged_policy_file_is_refused_or_works(tmp_path: Path, truth: dict[str, float]) -> None:
+    whole = campaigns.policy(tmp_path).read_bytes()
+    header = 8 + int.from_bytes(whole[:8], "little")
+    draw, refused = random.Random(0), 0
+    for number in range(60):
+        damaged = bytearray(whole)
+        if number % 5 == 0:
+            del damaged[draw.randrange(len(damaged)) :]
+        elif number % 5 == 1:  # somewhere
+            damaged[draw.randrange(len(damaged))] ^= 1 << draw.randrange(8)
+        else:  # in what it says of itself
+            damaged[draw.randrange(header)] ^= 1 << draw.randrange(8)
+        path = tmp_path / "damaged.safetensors"
+        path.write_bytes(damaged)
+        (tmp_path / "d.db").unlink(missing_ok=True)
+        try:
+            dkaf.Campaign.create(tmp_path / "d.db", tmp_path / "pool.csv", path).ask()
+        except dkaf.InputError:
+            refused += 1
+    assert refused > 20
+
+
+def test_what_is_done_twice_under_one_key_happens_once_and_who_did_it_is_kept(campaign: dkaf.Campaign) -> None:
+    first = campaign.ask(2, who="ann", key="a1")
+    assert [c.id for c in campaign.ask(2, key="a1")] == [c.id for c in first]
+    assert len(campaign.pending) == 2
+    for _ in range(2):
+        campaign.tell(first[0].id, 1.5, who="bob", key="t1")
+        campaign.fail(first[1].id, key="f1")
+    assert [(m.value, m.who) for m in campaign.history] == [(1.5, "bob")]
+    assert campaign.undo(key="u1") == campaign.undo(key="u1")
+    assert campaign.pending == (first[1].id,)
+    for _ in range(2):
+        campaign.release(first[1].id, key="r1")
+    assert campaign.pending == ()
+    assert len(campaign.history) == 1
+    assert [c.id for c in campaign.ask(2, key="a1")] == [c.id for c in first]  # also long after
+
+
+def test_measurements_and_failures_are_told_together_or_not_at_all(campaign: dkaf.Campaign) -> None:
+    with pytest.raises(dkaf.InputError, match="what was measured has not failed"):
+        campaign.tell_all([("l1", 1.0)], failed=["l2", "l1"])
+    assert (campaign.history, campaign.status()["failed"]) == ((), [])
+    campaign.tell_all([("l1", 1.0)], failed=["l2"])
+    assert [item["id"] for item in campaign.status()["failed"]] == ["l2"]

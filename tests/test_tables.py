@@ -454,3 +454,48 @@ def test_dates_and_half_characters_are_refused() -> None:
         dkaf.read_tasks(
             Table("t.csv", {"n": ["a\ud800"], "x": np.array([1.0]), "y": np.array([1.0])}, 1), response="y", id="n"
         )
+
+
+def test_a_table_in_parts_gives_the_same_features_and_counts_its_rows_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dkaf.sources.preparation.AT_ONCE", 3)
+    table = table_of(x=[str(n) for n in range(8)], smiles=["C" * (n + 1) for n in range(8)])
+    preparation, _ = fit_preparation([table])
+    whole: Any = preparation.matrix(table)
+    said: list[tuple[int, int]] = []
+    parts: Any = preparation.matrix(table, progress=lambda done, total: said.append((done, total)))
+    np.testing.assert_array_equal(parts.toarray(), whole.toarray())
+    assert said == [(3, 8), (6, 8), (8, 8)]
+    wrong = table_of(x=[*"012345", "x", "7"], smiles=["C"] * 8)
+    with pytest.raises(dkaf.InputError, match=r"row 7 of t\.csv has 'x' in column 'x'"):
+        preparation.matrix(wrong, progress=lambda done, total: None)
+
+
+@quick
+@given(data=st.data(), rows=st.integers(1, 5), n=st.integers(1, 3))
+def test_any_small_table_becomes_tasks_and_a_campaign_or_is_refused(
+    tmp_path: Path, data: Any, rows: int, n: int
+) -> None:
+    values = st.one_of(fields, st.integers(-(10**30), 10**30).map(str), st.floats().map(repr))
+    columns: dict[str, Any] = {
+        f"c{column}": data.draw(st.lists(values, min_size=rows, max_size=rows)) for column in range(n)
+    }
+    y = [str(value) for value in data.draw(st.lists(st.floats(-1e9, 1e9), min_size=rows, max_size=rows))]
+    try:
+        tasks = dkaf.read_tasks(Table("t.csv", columns | {"y": y}, rows), response="y", impute=data.draw(st.booleans()))
+    except dkaf.InputError:
+        return
+    features: Any = tasks.features
+    assert np.isfinite(features.data if sp.issparse(features) else features).all()
+    path = tmp_path / "any.db"
+    path.unlink(missing_ok=True)
+    try:
+        campaign = dkaf.Campaign.create(path, Table("t.csv", columns, rows), "gp", impute=True)
+    except dkaf.InputError:
+        return
+    campaign.tell("1", y[0])
+    assert campaign.columns_of([0])[0] == {name: column[0] for name, column in columns.items()}
+    if rows == 1:
+        with pytest.raises(dkaf.InputError, match="0 are neither told"):
+            campaign.ask()
+    else:
+        assert campaign.ask()[0].id != "1"

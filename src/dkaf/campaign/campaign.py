@@ -9,7 +9,7 @@ import json
 import os
 import threading
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, SupportsFloat
 
@@ -56,6 +56,8 @@ class Measurement(NamedTuple):
     """Whether the campaign had asked for it."""
     known: bool
     """Whether it was imported at creation."""
+    who: str | None
+    """Who told it, where that is known."""
 
 
 class Best(NamedTuple):
@@ -112,6 +114,7 @@ class Campaign:
         delimiter: str | None = None,
         encoding: str | None = None,
         seed: int = 0,
+        progress: Callable[[int, int], None] | None = None,
     ) -> "Campaign":
         """Begin a campaign on the rows of a table: a CSV, TSV or Parquet file, a pandas or polars frame.
 
@@ -120,13 +123,13 @@ class Campaign:
         is fitted to what the campaign observes. `id` is the column that names candidates (by default the one that the
         policy was trained with; without any, rows are called 1, 2, ...). `known` are measurements of this pool made
         before: a table with the ids and the column `response`, or another campaign. `kinds` says what columns are, for
-        "gp", where detection errs.
+        "gp", where detection errs. `progress` gets how many candidates are prepared, and of how many.
         """
         from dkaf.campaign.creation import create
 
         create(
             Path(path), pool, policy, id=id, budget=budget, minimise=minimise, known=known, response=response,
-            kinds=kinds, impute=impute, delimiter=delimiter, encoding=encoding, seed=seed,
+            kinds=kinds, impute=impute, delimiter=delimiter, encoding=encoding, seed=seed, progress=progress,
         )  # fmt: skip
         return cls(path)
 
@@ -188,12 +191,15 @@ class Campaign:
         with self._reading() as db:
             return self._left(db, self._state(db))
 
-    def ask(self, n: int = 1, *, ignore_pool_file: bool = False) -> tuple[Candidate, ...]:
+    def ask(
+        self, n: int = 1, *, ignore_pool_file: bool = False, who: str | None = None, key: str | None = None
+    ) -> tuple[Candidate, ...]:
         """The `n` candidates to try next, best first; they stay reserved until told, failed or released.
 
         They are chosen one after the other, those that are pending filled in by what is expected of them. A pool file
         that is not the one that the campaign was created from is refused, unless it may be ignored: the campaign keeps
-        the candidates that it was created with.
+        the candidates that it was created with. `who` is kept with the reservation. Asked again under the same `key`,
+        the answer is the same and nothing more is reserved: who got no answer may ask again.
         """
         n = whole_number("n", n)
         if n < 1:
@@ -204,22 +210,30 @@ class Campaign:
                 f"{self._store.path} was created; put it back, create a new campaign on it with --import, or go on "
                 "with the candidates that the campaign keeps: --ignore-pool-file"
             )
+        from dkaf.search import Suggestion
+
         with self._choosing:
             chooser = self._chooser_here()
             chooser.prepare()
         for _ in range(TRIES):  # to choose takes time: others should be able to tell meanwhile
             with self._reading() as db:
+                before = self._store.rows_of_key(db, (ASKED,), key)
+                if before:
+                    return self._candidates(db, [Suggestion(row, 0.0, None, None) for row in before])
                 seen, state = self._store.last_event(db), self._state(db)
                 self._check_room(db, state, n)
             with self._choosing:
                 chosen = chooser.choose(n, state)
             with self._writing() as db:
                 if self._store.last_event(db) == seen:
-                    return self._reserve(db, chosen)
+                    return self._reserve(db, chosen, who, key)
         with self._choosing, self._writing() as db:  # others are too busy: they wait
+            before = self._store.rows_of_key(db, (ASKED,), key)
+            if before:
+                return self._candidates(db, [Suggestion(row, 0.0, None, None) for row in before])
             state = self._state(db)
             self._check_room(db, state, n)
-            return self._reserve(db, chooser.choose(n, state))
+            return self._reserve(db, chooser.choose(n, state), who, key)
 
     def _check_room(self, db: "sqlite3.Connection", state: State, n: int) -> None:
         """Refuse to ask for more than the budget and the pool have."""
@@ -236,9 +250,14 @@ class Campaign:
             way_out = "ask for fewer" if free else "the pool is used up, unless you release some"
             raise InputError(f"{n} candidates were asked for, {free} are neither told, pending nor failed; {way_out}")
 
-    def _reserve(self, db: "sqlite3.Connection", chosen: "Sequence[Suggestion]") -> tuple[Candidate, ...]:
+    def _reserve(
+        self, db: "sqlite3.Connection", chosen: "Sequence[Suggestion]", who: str | None, key: str | None
+    ) -> tuple[Candidate, ...]:
         for suggestion in chosen:
-            self._store.add(db, ASKED, suggestion.row)
+            self._store.add(db, ASKED, suggestion.row, who=who, key=key)
+        return self._candidates(db, chosen)
+
+    def _candidates(self, db: "sqlite3.Connection", chosen: "Sequence[Suggestion]") -> tuple[Candidate, ...]:
         rows = [suggestion.row for suggestion in chosen]
         return tuple(
             Candidate(
@@ -247,20 +266,41 @@ class Campaign:
             for (row, score, mean, deviation), columns in zip(chosen, self._columns(db, rows), strict=True)
         )
 
-    def tell(self, id: str, value: SupportsFloat | str) -> None:  # noqa: A002
+    def tell(
+        self,
+        id: str,  # noqa: A002
+        value: SupportsFloat | str,
+        *,
+        who: str | None = None,
+        key: str | None = None,
+    ) -> None:
         """What a candidate gave, also one that was never asked for; on disk when this returns.
 
-        A candidate may be measured again: every measurement counts, as noisy ones do.
+        A candidate may be measured again: every measurement counts, as noisy ones do. `who` is kept with it; told again
+        under the same `key`, nothing happens.
         """
-        self.tell_all([(id, value)])
+        self.tell_all([(id, value)], who=who, key=key)
 
-    def tell_all(self, measurements: Sequence[tuple[str, SupportsFloat | str]]) -> None:
-        """Several measurements, all of them or none."""
+    def tell_all(
+        self,
+        measurements: Sequence[tuple[str, SupportsFloat | str]],
+        *,
+        failed: Sequence[str] = (),
+        who: str | None = None,
+        key: str | None = None,
+    ) -> None:
+        """Several measurements, and candidates that failed, all of them or none."""
         checked = [(str(id_), _number(id_, value)) for id_, value in measurements]
         with self._writing() as db:
             rows = [self._store.row_of(db, id_) for id_, _ in checked]
+            lost = [(id_, self._store.row_of(db, str(id_))) for id_ in failed]
+            if self._store.rows_of_key(db, (TOLD, FAILED), key):
+                return
             for row, (_, value) in zip(rows, checked, strict=True):
-                self._store.add(db, TOLD, row, value)
+                self._store.add(db, TOLD, row, value, who=who, key=key)
+            for id_, row in lost:
+                self._check_can_fail(self._state(db), id_, row)
+                self._store.add(db, FAILED, row, who=who, key=key)
 
     def knows(self, id: str) -> bool:  # noqa: A002
         """Whether the pool has a candidate of this name."""
@@ -271,35 +311,39 @@ class Campaign:
                 return False
         return True
 
-    def fail(self, id: str) -> None:  # noqa: A002
+    def fail(self, id: str, *, who: str | None = None, key: str | None = None) -> None:  # noqa: A002
         """A candidate could not be measured: it is not asked for again, and says nothing of others."""
-        with self._writing() as db:
-            row = self._store.row_of(db, str(id))
-            state = self._state(db)
-            if row in state.failed:
-                raise InputError(f"{id!r} has failed already; release it to have it asked for again")
-            if any(told.row == row for told in state.told):
-                raise InputError(f"what was measured has not failed, {id!r} was; take the measurement back first: undo")
-            self._store.add(db, FAILED, row)
+        self.tell_all([], failed=[id], who=who, key=key)
 
-    def release(self, id: str) -> None:  # noqa: A002
+    def _check_can_fail(self, state: State, id_: str, row: int) -> None:
+        if row in state.failed:
+            raise InputError(f"{id_!r} has failed already; release it to have it asked for again")
+        if any(told.row == row for told in state.told):
+            raise InputError(f"what was measured has not failed, {id_!r} was; take the measurement back first: undo")
+
+    def release(self, id: str, *, who: str | None = None, key: str | None = None) -> None:  # noqa: A002
         """A candidate that is pending or failed may be asked for again."""
         with self._writing() as db:
             row, state = self._store.row_of(db, str(id)), self._state(db)
+            if self._store.rows_of_key(db, (RELEASED,), key):
+                return
             if row not in state.pending and row not in state.failed:
                 waiting = ", ".join(repr(self._store.id_of(db, row)) for row in list(state.pending)[:5]) or "nothing"
                 raise InputError(f"what is pending or failed can be released, {id!r} is neither; pending is {waiting}")
-            self._store.add(db, RELEASED, row)
+            self._store.add(db, RELEASED, row, who=who, key=key)
 
-    def undo(self) -> dict[str, Any]:
+    def undo(self, *, who: str | None = None, key: str | None = None) -> dict[str, Any]:
         """Take back the last measurement, failure or release that was not taken back; what it was."""
         with self._writing() as db:
-            last = self._state(db).last
+            events = self._store.events(db)
+            done = next((e for e in events if e.kind == UNDONE and key is not None and e.key == key), None)
+            last = state_of(events).last if done is None else events[(done.of or 1) - 1]
             if last is None:
                 raise InputError(
                     f"undo takes back a measurement, a failure or a release, {self._store.path} has none; nothing to do"
                 )
-            self._store.add(db, UNDONE, last.row, None, last.number)
+            if done is None:
+                self._store.add(db, UNDONE, last.row, None, last.number, who=who, key=key)
             return {"undone": last.kind, "id": self._store.id_of(db, last.row), "value": last.value, "at": last.at}
 
     def set_budget(self, budget: int | None) -> None:
@@ -399,7 +443,9 @@ class Campaign:
         return state_of(self._store.events(db))
 
     def _measurements(self, db: "sqlite3.Connection", state: State) -> tuple[Measurement, ...]:
-        return tuple(Measurement(self._store.id_of(db, t.row), t.value, t.at, t.asked, t.known) for t in state.told)
+        return tuple(
+            Measurement(self._store.id_of(db, t.row), t.value, t.at, t.asked, t.known, t.who) for t in state.told
+        )
 
     def _best(self, history: Sequence[Measurement]) -> Best | None:
         values: dict[str, list[float]] = {}

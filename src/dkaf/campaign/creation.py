@@ -4,7 +4,7 @@ import json
 import os
 import tempfile
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -41,6 +41,7 @@ def create(
     delimiter: str | None,
     encoding: str | None,
     seed: int,
+    progress: Callable[[int, int], None] | None,
 ) -> Store:
     """Read and check everything, then write the file."""
     budget, seed = checked_budget(budget), whole_number("seed", seed)
@@ -71,7 +72,7 @@ def create(
         better = "smaller" if preparation.minimise else "larger"
         raise InputError(f"the policy was trained to find {better} responses, minimise={minimise} came; leave it out")
     measured = _known(known, table, ids, id, response or preparation.response, delimiter, encoding)
-    features = preparation.matrix(table, impute=impute)
+    features = preparation.matrix(table, impute=impute, progress=progress)
     about = {
         "key": uuid.uuid4().hex,  # tells it from any other campaign under the same name
         "created": now(),

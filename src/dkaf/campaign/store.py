@@ -30,7 +30,7 @@ CREATE TABLE candidates (row INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE);
 CREATE TABLE blocks (first INTEGER PRIMARY KEY, columns BLOB NOT NULL, features BLOB NOT NULL);
 CREATE TABLE events (
     number INTEGER PRIMARY KEY, kind TEXT NOT NULL, row INTEGER NOT NULL, value REAL, of INTEGER, at TEXT NOT NULL,
-    digest INTEGER NOT NULL
+    who TEXT, key TEXT, digest INTEGER NOT NULL
 );
 """
 
@@ -49,6 +49,10 @@ class Event(NamedTuple):
     """The event that is taken back."""
     at: str
     """When, in UTC."""
+    who: str | None
+    """By whom, where that is known."""
+    key: str | None
+    """What the caller calls this action: told twice under one key, it happened once."""
 
 
 class Block(NamedTuple):
@@ -70,6 +74,7 @@ class Told(NamedTuple):
     """Whether the campaign had asked for the candidate before."""
     known: bool
     """Whether it was imported at creation."""
+    who: str | None
 
 
 @dataclass
@@ -99,7 +104,9 @@ def state_of(events: Sequence[Event]) -> State:
         state.pending.pop(row, None)
         if event.kind in (KNOWN, TOLD) and event.value is not None:
             known = event.kind == KNOWN
-            state.told.append(Told(event.number, row, event.value, event.at, row in asked and not known, known))
+            state.told.append(
+                Told(event.number, row, event.value, event.at, row in asked and not known, known, event.who)
+            )
             state.failed.pop(row, None)
         elif event.kind == FAILED:
             state.failed[row] = event
@@ -245,7 +252,7 @@ class Store:
         """All that happened."""
         events: list[Event] = []
         for *values, digest in db.execute(
-            "SELECT number, kind, row, value, of, at, digest FROM events ORDER BY number"
+            "SELECT number, kind, row, value, of, at, who, key, digest FROM events ORDER BY number"
         ):
             event = Event(*values)
             if _event_digest(event) != digest or event.number != len(events) + 1:
@@ -254,10 +261,25 @@ class Store:
         return events
 
     def add(
-        self, db: sqlite3.Connection, kind: str, row: int, value: float | None = None, of: int | None = None
+        self,
+        db: sqlite3.Connection,
+        kind: str,
+        row: int,
+        value: float | None = None,
+        of: int | None = None,
+        *,
+        who: str | None = None,
+        key: str | None = None,
     ) -> Event:
         """Append an event."""
-        return _add(db, kind, row, value, of)
+        return _add(db, kind, row, value, of, who, key)
+
+    def rows_of_key(self, db: sqlite3.Connection, kinds: tuple[str, ...], key: str | None) -> list[int]:
+        """The rows of what was done under a key; none for no key."""
+        if key is None:
+            return []
+        found = db.execute("SELECT kind, row FROM events WHERE key = ? ORDER BY number", (key,))
+        return [int(row) for kind, row in found if kind in kinds]
 
     def n_candidates(self, db: sqlite3.Connection) -> int:
         return int(db.execute("SELECT count(*) FROM candidates").fetchone()[0])
@@ -318,10 +340,18 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-def _add(db: sqlite3.Connection, kind: str, row: int, value: float | None = None, of: int | None = None) -> Event:
+def _add(
+    db: sqlite3.Connection,
+    kind: str,
+    row: int,
+    value: float | None = None,
+    of: int | None = None,
+    who: str | None = None,
+    key: str | None = None,
+) -> Event:
     (last,) = db.execute("SELECT max(number) FROM events").fetchone()
-    event = Event((last or 0) + 1, kind, row, value, of, now())
-    db.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)", (*event, _event_digest(event)))
+    event = Event((last or 0) + 1, kind, row, value, of, now(), who, key)
+    db.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (*event, _event_digest(event)))
     return event
 
 

@@ -129,19 +129,22 @@ def _open(options: argparse.Namespace) -> Any:
 
 def _create(options: argparse.Namespace) -> None:
     from dkaf.campaign.campaign import Campaign
+    from dkaf.console import Bars
 
-    campaign = Campaign.create(
-        options.campaign,
-        options.pool,
-        options.policy,
-        id=options.id,
-        budget=options.budget,
-        minimise=options.minimise,
-        known=options.known,
-        response=options.response,
-        seed=options.seed,
-        **table_options(options),
-    )
+    with Bars() as bars:
+        campaign = Campaign.create(
+            options.campaign,
+            options.pool,
+            options.policy,
+            id=options.id,
+            budget=options.budget,
+            minimise=options.minimise,
+            known=options.known,
+            response=options.response,
+            seed=options.seed,
+            progress=lambda done, total: bars.advance(options.campaign, "preparing candidates", done, total),
+            **table_options(options),
+        )
     if options.json:
         print_json(campaign.status())
         return

@@ -235,6 +235,7 @@ def _tables(options: argparse.Namespace, bars: "Bars") -> "PastTasks":
         id=options.id,
         task=options.task,
         minimise=options.minimise,
+        progress=lambda done, total: bars.advance("past tasks", "reading", done, total),
         **table_options(options),
     )
     sizes = f"{tasks.sizes.min()} to {tasks.sizes.max()}" if np.ptp(tasks.sizes) else str(tasks.sizes[0])

@@ -1,7 +1,7 @@
 """Finished searches as people keep them: a file each, or one long table with a column that says which search it was."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,7 @@ def read_tasks(
     delimiter: str | None = None,
     encoding: str | None = None,
     transformer: Any = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> PastTasks:
     """Finished searches from tables, ready for `fit`.
 
@@ -57,7 +58,8 @@ def read_tasks(
     molecules (SMILES, with `dkaf[chem]`) as detected, or as `kinds` says: `{"oven": "categorical", "notes": "ignore"}`.
     Missing features are refused unless `impute` says to fill them in. `minimise` says that a smaller response is
     better; the tasks then have it with the other sign. `transformer` is a fitted one of yours, scikit-learn's or alike:
-    it gets the columns as a pandas frame in the place of all this, and `dkaf.load` asks for it again.
+    it gets the columns as a pandas frame in the place of all this, and `dkaf.load` asks for it again. `progress` gets
+    how many tables are done, and of how many.
 
     >>> import pandas as pd, dkaf
     >>> past = pd.DataFrame({"oven": list("abab"), "heat": [1.0, 2.0, 3.0, 4.0], "yield": [5, 6, 7, 8]})
@@ -76,6 +78,7 @@ def read_tasks(
         minimise=minimise,
         impute=impute,
         transformer=transformer,
+        progress=progress,
     )
 
 
@@ -89,6 +92,7 @@ def tasks_of_tables(
     minimise: bool = False,
     impute: bool = False,
     transformer: Any = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> PastTasks:
     """`read_tasks`, of tables that were read."""
     for table in tables:
@@ -118,6 +122,8 @@ def tasks_of_tables(
     first_row = 0
     for table, response_values in zip(tables, measured, strict=True):
         blocks.append(preparation.matrix(table, impute=impute))
+        if progress is not None:
+            progress(len(blocks), len(tables))
         for name, rows in _searches(table, task):
             if id is not None:
                 check_ids(table, id, rows)

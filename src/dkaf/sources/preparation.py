@@ -6,7 +6,7 @@ categories, vocabulary) is a value that the policy file keeps as JSON.
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, NamedTuple
 
@@ -26,6 +26,7 @@ MOST_WORDS = 5000
 WORDS_OF_A_TEXT = 3.0  # on average; what has fewer is a category or a name
 MOST_CATEGORIES = 200
 FARTHEST = 1e15  # standard deviations: beyond, single precision tells nothing apart
+AT_ONCE = 2000  # rows, where somebody watches
 SAMPLED = 200  # values of a column that are read as molecules to see whether they are
 
 
@@ -65,7 +66,8 @@ class Feature(ABC):
     def _refuse(self, table: Table, row: int, rule: str, way_out: str) -> InputError:
         column = table.columns[self.column]
         came = column[row] if isinstance(column, list) else float(column[row])
-        return InputError(f"{rule}, row {row + 1} of {table.name} has {came!r} in column {self.column!r}; {way_out}")
+        place = f"row {table.first + row + 1} of {table.name}"
+        return InputError(f"{rule}, {place} has {came!r} in column {self.column!r}; {way_out}")
 
 
 @dataclass(frozen=True)
@@ -256,10 +258,24 @@ class Preparation:
             )
         return {feature.column: feature.in_words() for feature in self.features}
 
-    def matrix(self, table: Table, *, impute: bool = False) -> FeatureMatrix:
-        """The features of a table's rows; sparse where texts or molecules are among them."""
+    def matrix(
+        self, table: Table, *, impute: bool = False, progress: Callable[[int, int], None] | None = None
+    ) -> FeatureMatrix:
+        """The features of a table's rows; sparse where texts or molecules are among them.
+
+        `progress` gets how many rows are done, and of how many.
+        """
         if self.transformer is not None:
             return self.transformer.matrix(table)
+        if progress is None or table.n_rows <= AT_ONCE:
+            return self._matrix(table, impute)
+        parts: list[Any] = []
+        for start in range(0, table.n_rows, AT_ONCE):
+            parts.append(self._matrix(table.part(start, start + AT_ONCE), impute))
+            progress(min(start + AT_ONCE, table.n_rows), table.n_rows)
+        return sp.csr_array(sp.vstack(parts, format="csr")) if sp.issparse(parts[0]) else np.vstack(parts)
+
+    def _matrix(self, table: Table, impute: bool) -> FeatureMatrix:
         for feature in self.features:
             if feature.column not in table.columns:
                 raise InputError(

@@ -41,6 +41,8 @@ class Table:
     """What messages call it: a file's path."""
     columns: dict[str, Column]
     n_rows: int
+    first: int = 0
+    """The row, from 0, that it begins with in the table that it is a part of."""
 
     def column(self, name: str, option: str) -> Column:
         """A column that the caller named by an option."""
@@ -56,6 +58,11 @@ class Table:
         if isinstance(column, list):
             return column
         return ["" if np.isnan(value) else _written(value) for value in column.tolist()]
+
+    def part(self, start: int, stop: int) -> "Table":
+        """Rows from `start` to before `stop`; messages count on."""
+        columns: dict[str, Column] = {name: column[start:stop] for name, column in self.columns.items()}
+        return Table(self.name, columns, min(stop, self.n_rows) - start, self.first + start)
 
     def rows(self, chosen: Sequence[int], name: str | None = None) -> "Table":
         """Some of its rows."""
