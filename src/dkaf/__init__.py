@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from dkaf.campaign.campaign import Campaign, Candidate
+    from dkaf.campaign.campaign import Campaign
+    from dkaf.campaign.values import Candidate
     from dkaf.errors import FallbackWarning, InputError, Interrupted
     from dkaf.evaluation import Result, evaluate
     from dkaf.learning.fit import fit
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 # Where each public name lives. Imported at first use, so that the command line answers before PyTorch is there.
 _HOMES = {
     "Campaign": "dkaf.campaign.campaign",
-    "Candidate": "dkaf.campaign.campaign",
+    "Candidate": "dkaf.campaign.values",
     "Corpus": "dkaf.sources.corpus",
     "FallbackWarning": "dkaf.errors",
     "InputError": "dkaf.errors",

@@ -11,10 +11,11 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, SupportsFloat
+from typing import TYPE_CHECKING, Any, SupportsFloat
 
 from dkaf.campaign.packing import unpacked_columns
 from dkaf.campaign.store import ASKED, FAILED, RELEASED, TOLD, UNDONE, State, Store, state_of
+from dkaf.campaign.values import Best, Candidate, Measurement, checked_budget, checked_response
 from dkaf.errors import DamagedError, InputError, whole_number
 
 if TYPE_CHECKING:
@@ -28,44 +29,6 @@ if TYPE_CHECKING:
 TRIES = 3  # at choosing before others have to wait
 GP = "gp"
 """Instead of a trained policy: a Gaussian process on what the campaign itself observed."""
-LARGEST = 1e15  # response
-
-
-class Candidate(NamedTuple):
-    """What to try next, and what is expected of it."""
-
-    id: str
-    mean: float | None
-    """The response expected; None for policies that expect nothing."""
-    deviation: float | None
-    """Its standard deviation, noise included."""
-    score: float
-    """What the policy ranks by; comparable within one answer only."""
-    columns: dict[str, str]
-    """The candidate's row of the pool, as it came."""
-
-
-class Measurement(NamedTuple):
-    """A response that was told."""
-
-    id: str
-    value: float
-    at: str
-    """When it was told, in UTC."""
-    asked: bool
-    """Whether the campaign had asked for it."""
-    known: bool
-    """Whether it was imported at creation."""
-    who: str | None
-    """Who told it, where that is known."""
-
-
-class Best(NamedTuple):
-    """The best candidate so far; of repeated measurements, the mean counts."""
-
-    id: str
-    value: float
-    measurements: int
 
 
 class Campaign:
@@ -290,7 +253,7 @@ class Campaign:
         key: str | None = None,
     ) -> None:
         """Several measurements, and candidates that failed, all of them or none."""
-        checked = [(str(id_), _number(id_, value)) for id_, value in measurements]
+        checked = [(str(id_), checked_response(id_, value)) for id_, value in measurements]
         with self._writing() as db:
             rows = [self._store.row_of(db, id_) for id_, _ in checked]
             lost = [(id_, self._store.row_of(db, str(id_))) for id_ in failed]
@@ -516,29 +479,3 @@ class Campaign:
             except DamagedError as error:
                 raise self._store.damaged(str(error)) from error
         return self._chooser
-
-
-def _number(id_: str, value: Any) -> float:
-    try:
-        plain = not isinstance(value, str) or (value.isascii() and "_" not in value)  # as people write numbers
-        number = float(value) if plain else None
-    except (TypeError, ValueError, OverflowError):
-        number = None
-    if number is None:
-        raise InputError(f"a response is a number, {value!r} came for {id_!r}; tell a number, or that it failed")
-    if not abs(number) <= LARGEST:
-        raise InputError(
-            f"responses are finite and within +-{LARGEST:g}, {number} came for {id_!r}; rescale it, or tell that it "
-            "failed"
-        )
-    return number
-
-
-def checked_budget(budget: Any) -> int | None:
-    """How many evaluations, or None."""
-    if budget is None:
-        return None
-    number = whole_number("the budget", budget)
-    if number < 1:
-        raise InputError(f"a budget is at least 1 evaluation, {number} came; leave it out for no limit")
-    return number

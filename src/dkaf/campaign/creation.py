@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dkaf.campaign.campaign import GP, Campaign, checked_budget
+from dkaf.campaign.campaign import GP, Campaign
 from dkaf.campaign.export import ADDED
 from dkaf.campaign.packing import packed_columns, packed_features
 from dkaf.campaign.poolfile import identity
 from dkaf.campaign.store import Block, Store, is_sqlite, now
+from dkaf.campaign.values import checked_budget
 from dkaf.errors import InputError, whole_number
 from dkaf.files import check_writable
 from dkaf.sources.past import check_ids, responses
