@@ -81,12 +81,12 @@ class Campaign:
     ) -> "Campaign":
         """Begin a campaign on the rows of a table: a CSV, TSV or Parquet file, a pandas or polars frame.
 
-        `policy` is what `fit` trained on tables, or its file, or "gp": no past tasks are needed then, a Gaussian "
-        "process
+        `policy` is what `fit` trained on tables, or its file, or "gp": no past tasks are needed then, a Gaussian process
         is fitted to what the campaign observes. `id` is the column that names candidates (by default the one that the
         policy was trained with; without any, rows are called 1, 2, ...). `known` are measurements of this pool made
-        before: a table with the ids and the column `response`, or another campaign. `kinds` says what columns are, for
-        "gp", where detection errs. `progress` gets how many candidates are prepared, and of how many.
+        before: a table with the ids and the column `response`, what `export` wrote, or another campaign. `kinds` says
+        what columns are, for "gp", where detection errs. `progress` gets how many candidates are prepared, and of how
+        many.
         """
         from dkaf.campaign.creation import create
 
@@ -173,16 +173,13 @@ class Campaign:
                 f"{self._store.path} was created; put it back, create a new campaign on it with --import, or go on "
                 "with the candidates that the campaign keeps: --ignore-pool-file"
             )
-        from dkaf.search import Suggestion
-
         with self._choosing:
             chooser = self._chooser_here()
             chooser.prepare()
         for _ in range(TRIES):  # to choose takes time: others should be able to tell meanwhile
             with self._reading() as db:
-                before = self._store.rows_of_key(db, (ASKED,), key)
-                if before:
-                    return self._candidates(db, [Suggestion(row, 0.0, None, None) for row in before])
+                if before := self._asked_before(db, key):
+                    return before
                 seen, state = self._store.last_event(db), self._state(db)
                 self._check_room(db, state, n)
             with self._choosing:
@@ -190,13 +187,16 @@ class Campaign:
             with self._writing() as db:
                 if self._store.last_event(db) == seen:
                     return self._reserve(db, chosen, who, key)
-        with self._choosing, self._writing() as db:  # others are too busy: they wait
-            before = self._store.rows_of_key(db, (ASKED,), key)
-            if before:
-                return self._candidates(db, [Suggestion(row, 0.0, None, None) for row in before])
+        with self._choosing, self._writing() as db:  # others are too busy: now they wait
+            if before := self._asked_before(db, key):
+                return before
             state = self._state(db)
             self._check_room(db, state, n)
             return self._reserve(db, chooser.choose(n, state), who, key)
+
+    def _asked_before(self, db: "sqlite3.Connection", key: str | None) -> tuple[Candidate, ...]:
+        """What this key was answered with, but for what was expected then."""
+        return self._candidates(db, [(row, 0.0, None, None) for row in self._store.rows_of_key(db, (ASKED,), key)])
 
     def _check_room(self, db: "sqlite3.Connection", state: State, n: int) -> None:
         """Refuse to ask for more than the budget and the pool have."""
@@ -220,8 +220,10 @@ class Campaign:
             self._store.add(db, ASKED, suggestion.row, who=who, key=key)
         return self._candidates(db, chosen)
 
-    def _candidates(self, db: "sqlite3.Connection", chosen: "Sequence[Suggestion]") -> tuple[Candidate, ...]:
-        rows = [suggestion.row for suggestion in chosen]
+    def _candidates(
+        self, db: "sqlite3.Connection", chosen: Sequence[tuple[int, float, float | None, float | None]]
+    ) -> tuple[Candidate, ...]:
+        rows = [row for row, _, _, _ in chosen]
         return tuple(
             Candidate(
                 self._store.id_of(db, row), None if mean is None else self.signed(mean), deviation, score, columns
