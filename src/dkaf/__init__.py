@@ -8,6 +8,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from dkaf.campaign.campaign import Campaign
     from dkaf.campaign.values import Candidate
+    from dkaf.client import Client
     from dkaf.errors import FallbackWarning, InputError, Interrupted
     from dkaf.evaluation import Result, evaluate
     from dkaf.learning.fit import fit
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Campaign": "dkaf.campaign.campaign",
     "Candidate": "dkaf.campaign.values",
+    "Client": "dkaf.client",
     "Corpus": "dkaf.sources.corpus",
     "FallbackWarning": "dkaf.errors",
     "InputError": "dkaf.errors",
@@ -53,6 +55,7 @@ _HOMES = {
 __all__ = [
     "Campaign",
     "Candidate",
+    "Client",
     "Corpus",
     "FallbackWarning",
     "InputError",

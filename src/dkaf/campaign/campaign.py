@@ -82,11 +82,11 @@ class Campaign:
         """Begin a campaign on the rows of a table: a CSV, TSV or Parquet file, a pandas or polars frame.
 
         `policy` is what `fit` trained on tables, or its file, or "gp": no past tasks are needed then, a Gaussian
-        process is fitted to what the campaign observes. `id` is the column that names candidates (by default the one that the
-        policy was trained with; without any, rows are called 1, 2, ...). `known` are measurements of this pool made
-        before: a table with the ids and the column `response`, what `export` wrote, or another campaign. `kinds` says
-        what columns are, for "gp", where detection errs. `progress` gets how many candidates are prepared, and of how
-        many.
+        process is fitted to what the campaign observes. `id` is the column that names candidates (by default the one
+        that the policy was trained with; without any, rows are called 1, 2, ...). `known` are measurements of this pool
+        made before: a table with the ids and the column `response`, what `export` wrote, or another campaign. `kinds`
+        says what columns are, for "gp", where detection errs. `progress` gets how many candidates are prepared, and of
+        how many.
         """
         from dkaf.campaign.creation import create
 

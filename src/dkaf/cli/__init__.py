@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 import dkaf
-from dkaf.cli import campaign, data, demo, evaluate, paper, train
+from dkaf.cli import campaign, data, demo, evaluate, paper, serve, train
 from dkaf.cli.parser import BAD_INPUT, Parser
 from dkaf.errors import InputError, Interrupted
 
@@ -44,6 +44,6 @@ def _parser() -> Parser:
     parser = Parser(prog="dkaf", description=dkaf.__doc__)
     parser.add_argument("--version", action="version", version=f"dkaf {dkaf.__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for module in (train, campaign, evaluate, demo, data, paper):
+    for module in (train, campaign, serve, evaluate, demo, data, paper):
         module.add_commands(commands)
     return parser
