@@ -42,6 +42,7 @@ class Campaign:
     >>> campaign.tell(first.id, 2.5)
     >>> campaign.best.value, campaign.left
     (2.5, 2)
+    >>> folder.cleanup()
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
