@@ -1,0 +1,108 @@
+// One candidate: what is known of it, what is expected of it, and why.
+
+import { get, path } from "./api.js";
+import { el, number, refill } from "./dom.js";
+
+const SHOWN = 12; // columns; of more, the others unfold
+const LONG = 80; // characters; a longer text gets the whole width and lines to read
+
+export const fetchCandidate = (campaign, id, signal) =>
+  get(`${path("campaigns", campaign, "candidates")}?id=${encodeURIComponent(id)}`, signal);
+
+export function columnList({ id, columns }) {
+  const entries = Object.entries(columns).filter(([, value]) => value !== id); // its name stands above
+  if (!entries.length) return null;
+  const rest = entries.slice(SHOWN);
+  return [
+    definitions(entries.slice(0, SHOWN)),
+    rest.length
+      ? el("details", { "data-key": "columns" }, el("summary", {}, `${rest.length} more columns`), definitions(rest))
+      : null,
+  ];
+}
+
+function definitions(entries) {
+  return el(
+    "dl",
+    { class: "columns" },
+    entries.map(([name, value]) => {
+      const text = value === null ? "–" : String(value);
+      const long = text.length > LONG;
+      // What scrolls has to be reached by the keyboard.
+      return el(
+        "div",
+        { class: long ? "long" : null },
+        el("dt", {}, name),
+        el("dd", long ? { tabindex: "0", "aria-label": `${name}: ${text}`, role: "group" } : {}, text),
+      );
+    }),
+  );
+}
+
+export function expectation({ mean, deviation }) {
+  if (mean === null)
+    return el("p", { class: "quiet" }, "Nothing is expected of it yet: chance picks until something is measured.");
+  return el("p", { class: "expected" }, `Expected: ${number(mean)} ± ${number(deviation, 2)}`);
+}
+
+// The service draws; as an image a drawing runs no script, whatever it holds.
+export function drawing({ id, svg }) {
+  if (!svg) return null;
+  return el("img", {
+    class: "molecule",
+    alt: `Molecule ${id}`,
+    src: `data:image/svg+xml;charset=utf-8,${encodeURIComponent(svg)}`,
+  });
+}
+
+export function reasons({ mean, deviation, near }) {
+  const expected =
+    mean === null
+      ? "Nothing is measured yet, so nothing is expected: chance picks."
+      : `It is expected to give ${number(mean)}, and probably between ${number(mean - 2 * deviation)} and ${number(mean + 2 * deviation)}. ` +
+        "A candidate is picked for a good value, for what is still unknown of it, or for both.";
+  if (!near.length) return [el("p", {}, expected), el("p", {}, "No measured candidate is near it yet.")];
+  const rows = near.map((other) =>
+    el(
+      "tr",
+      {},
+      el("th", { scope: "row", class: "id" }, other.id),
+      el("td", {}, number(other.value)),
+      el("td", {}, number(other.distance)),
+    ),
+  );
+  return [
+    el("p", {}, expected),
+    el(
+      "table",
+      {},
+      el("caption", {}, "The nearest measured candidates, as the policy sees them"),
+      el(
+        "thead",
+        {},
+        el(
+          "tr",
+          {},
+          ["Candidate", "Gave", "Distance"].map((text) => el("th", { scope: "col" }, text)),
+        ),
+      ),
+      el("tbody", {}, rows),
+    ),
+  ];
+}
+
+export async function openCandidate(campaign, id, signal) {
+  const found = await fetchCandidate(campaign, id, signal);
+  const dialog = document.getElementById("candidate");
+  refill(
+    dialog,
+    el("h2", { id: "candidate-title", class: "id" }, id),
+    drawing(found),
+    expectation(found),
+    columnList(found),
+    el("h3", {}, "Why"),
+    reasons(found),
+    el("form", { method: "dialog" }, el("button", { class: "main-action" }, "Close")),
+  );
+  dialog.showModal();
+}

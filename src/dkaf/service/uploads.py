@@ -1,0 +1,199 @@
+"""Files from outside: written to disk as they come, under names of our own, and looked at without running anything."""
+
+import contextlib
+import os
+import re
+import secrets
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from python_multipart.exceptions import MultipartParseError
+from python_multipart.multipart import MultipartParser, parse_options_header
+
+from dkaf.errors import InputError
+from dkaf.service.problems import Refusal
+from dkaf.service.shelf import Shelf
+from dkaf.service.tokens import write_private
+from dkaf.sources.preparation import IGNORE, detected
+from dkaf.sources.tables import SUFFIXES, read_table
+
+POLICY = ".safetensors"
+UPLOAD = re.compile(rf"[0-9a-f]{{32}}({'|'.join(map(re.escape, SUFFIXES))})")
+SHOWN = 3  # values of a column
+LONGEST_SHOWN = 200  # characters of one
+LONGEST_HEADER = 1 << 14
+KEPT_SECONDS = 7 * 24 * 3600  # a campaign keeps its pool by itself
+
+
+class _Part:
+    """The part called `file` of a multipart body, on its way to the disk."""
+
+    def __init__(self, target: BinaryIO) -> None:
+        self._target = target
+        self.filename: str | None = None
+        self._name, self._value, self._headers = b"", b"", {b"": b""}
+        self._taking = self.finished = False
+        self._read = 0
+
+    def callbacks(self) -> Any:
+        return {
+            "on_part_begin": self._begin,
+            "on_header_field": self._header_name,
+            "on_header_value": self._header_value,
+            "on_header_end": self._header_end,
+            "on_headers_finished": self._headers_end,
+            "on_part_data": self._data,
+            "on_end": self._end,
+        }
+
+    def _begin(self) -> None:
+        self._headers, self._read, self._taking = {}, 0, False
+
+    def _header_name(self, data: bytes, start: int, end: int) -> None:
+        self._name += self._short(data[start:end])
+
+    def _header_value(self, data: bytes, start: int, end: int) -> None:
+        self._value += self._short(data[start:end])
+
+    def _short(self, data: bytes) -> bytes:
+        self._read += len(data)
+        if self._read > LONGEST_HEADER:
+            raise InputError("the headers of an upload are short, these are not; send the file as multipart/form-data")
+        return data
+
+    def _header_end(self) -> None:
+        self._headers[self._name.lower()] = self._value
+        self._name = self._value = b""
+
+    def _headers_end(self) -> None:
+        _, options = parse_options_header(self._headers.get(b"content-disposition", b""))
+        if options.get(b"name") != b"file" or b"filename" not in options:
+            return
+        if self.filename is not None:
+            raise InputError("an upload is one file, several came; send one after the other")
+        self.filename = options[b"filename"].decode("utf-8", "replace")
+        self._taking = True
+
+    def _data(self, data: bytes, start: int, end: int) -> None:
+        if self._taking:
+            self._target.write(data[start:end])
+
+    def _end(self) -> None:
+        self.finished = True
+
+
+class Uploads:
+    """The folder of uploads."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
+        self.folder = shelf.folder / "uploads"
+
+    def tidy(self) -> None:
+        """Remove what was never finished, and what is old."""
+        for path in self.folder.iterdir():
+            with contextlib.suppress(OSError):
+                if path.suffix == ".part" or path.stat().st_mtime < time.time() - KEPT_SECONDS:
+                    path.unlink()
+
+    async def receive(self, content_type: str, body: AsyncIterator[bytes]) -> tuple[Path, str]:
+        """Write a body's file to the disk as it comes; where it is now, and what its sender calls it."""
+        kind, options = parse_options_header(content_type)
+        if kind != b"multipart/form-data" or not options.get(b"boundary"):
+            raise Refusal(
+                415, "an upload is multipart/form-data with a part called file, it came as something else; send it so"
+            )
+        beside = self.folder / f"{secrets.token_hex(16)}.part"
+        try:
+            with open(beside, "xb") as target:
+                part = _Part(target)
+                parser = MultipartParser(options[b"boundary"], part.callbacks())
+                async for piece in body:
+                    parser.write(piece)
+                parser.finalize()
+                target.flush()
+                os.fsync(target.fileno())
+            if part.filename is None or not part.finished:
+                raise InputError("an upload has a part called file with a filename, none came whole; send it again")
+            return beside, part.filename
+        except BaseException as error:
+            with contextlib.suppress(OSError):
+                beside.unlink()
+            if isinstance(error, MultipartParseError):
+                raise InputError(
+                    f"an upload is multipart/form-data, this body is not ({error}); send it again"
+                ) from None
+            if isinstance(error, OSError):
+                raise Refusal(507, f"the upload cannot be kept: {error.strerror or error}; make room") from error
+            raise
+
+    def accept(self, beside: Path, filename: str) -> dict[str, Any]:
+        """Look at what came and keep it, or say why not and remove it."""
+        plain = re.split(r"[/\\]", filename)[-1]
+        suffix = Path(plain).suffix.lower()
+        kept: Path | None = None
+        try:
+            if suffix == POLICY:
+                return self._policy(beside, plain)
+            if suffix not in SUFFIXES:
+                raise InputError(
+                    f"an upload is a {', '.join((*SUFFIXES, POLICY))} file, {plain!r} came; save it as one of these"
+                )
+            kept = self.folder / f"{beside.stem}{suffix}"
+            beside.rename(kept)
+            answer = self._table(kept) | {"filename": plain}
+            write_private(self.folder / f"{kept.name}.json", {"filename": plain})
+            return answer
+        except InputError as error:
+            if kept is not None:
+                kept.unlink(missing_ok=True)
+            status, sentence = getattr(error, "status", 400), str(error)
+            for path in (kept, beside):
+                sentence = sentence.replace(str(path), plain)
+            raise Refusal(status, sentence) from error
+        finally:
+            beside.unlink(missing_ok=True)
+
+    def path(self, upload: str) -> Path:
+        """Where an upload is, by the name that it was given."""
+        path = self.folder / upload
+        if not UPLOAD.fullmatch(upload) or not path.is_file():
+            raise Refusal(404, f"there is no upload {upload!r}; send the pool to POST /api/uploads first")
+        return path
+
+    def filename(self, upload: str) -> str:
+        """What its sender called it."""
+        import json
+
+        try:
+            return str(json.loads((self.folder / f"{upload}.json").read_bytes())["filename"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return upload
+
+    def _policy(self, beside: Path, filename: str) -> dict[str, Any]:
+        from dkaf.policies import load
+
+        load(beside)
+        name = re.sub(r"[^A-Za-z0-9_-]+", "-", Path(filename).stem)[:64]
+        path = self._shelf.policy_path(name)
+        try:
+            os.link(beside, path)  # never over another one
+        except FileExistsError:
+            raise Refusal(409, f"policies have names of their own, {name!r} is there; rename the file") from None
+        return {"kind": "policy", "policy": name, "filename": filename}
+
+    def _table(self, path: Path) -> dict[str, Any]:
+        table = read_table(path)
+        if table.n_rows == 0:
+            raise InputError(f"a pool has candidates, {path} has a header and no rows; name another")
+        columns = []
+        for name in table.columns:
+            try:
+                kind, reason = detected(name, [table.columns[name]])
+            except InputError as error:
+                kind, reason = IGNORE, str(error)
+            first = [text[:LONGEST_SHOWN] for text in table.part(0, SHOWN).texts(name)]
+            columns.append({"name": name, "kind": kind, "reason": reason, "first": first})
+        return {"upload": path.name, "kind": "table", "rows": table.n_rows, "columns": columns}

@@ -1,0 +1,92 @@
+"""A service in a process of its own, for several test files."""
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dkaf
+
+
+class Service:
+    """`dkaf serve` on a free port."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self.folder, self._options = folder, options
+        self.start()
+
+    def start(self, port: int = 0) -> None:
+        command = [sys.executable, "-m", "dkaf", "serve", "--data", str(self.folder), "--port", str(port)]
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        self._log = open(self.folder.with_name(f"{self.folder.name}.log"), "ab")  # noqa: SIM115
+        self.process = subprocess.Popen(
+            [*command, *self._options], stdout=subprocess.PIPE, stderr=self._log, env=environment, text=True
+        )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert " is served at " in line, line + self.log()
+        self.address = line.split(" is served at ")[1].split()[0].rstrip("/")
+        self.port = int(self.address.rsplit(":", 1)[1])
+
+    def log(self) -> str:
+        """What it said on its error stream."""
+        return Path(self._log.name).read_text()
+
+    def client(self, token: str | None = None) -> dkaf.Client:
+        return dkaf.Client(self.address, token, timeout=60.0)
+
+    def kill(self) -> None:
+        """As a power cut does."""
+        self.process.kill()
+        self.end()
+
+    def end(self) -> None:
+        self.process.terminate()
+        self.process.communicate()
+        self._log.close()
+
+
+class Local:
+    """A client of an application in this process; an exception of the application is one here."""
+
+    def __init__(self, app: Any, address: str, headers: dict[str, str] | None = None) -> None:
+        import httpx
+
+        self._app, self._address, self._headers = app, address, headers or {}
+        self.cookies = httpx.Cookies()
+
+    def request(self, method: str, path: str, **options: Any) -> Any:
+        import httpx
+
+        async def send() -> Any:
+            transport = httpx.ASGITransport(self._app)
+            async with httpx.AsyncClient(
+                transport=transport, base_url=self._address, headers=self._headers, cookies=self.cookies
+            ) as client:
+                answer = await client.request(method, path, **options)
+                self.cookies.update(client.cookies)
+                return answer
+
+        return asyncio.run(send())
+
+    def get(self, path: str, **options: Any) -> Any:
+        return self.request("GET", path, **options)
+
+    def post(self, path: str, **options: Any) -> Any:
+        return self.request("POST", path, **options)
+
+    def delete(self, path: str, **options: Any) -> Any:
+        return self.request("DELETE", path, **options)
+
+
+@contextlib.contextmanager
+def serving(folder: Path, *options: str) -> Iterator[Service]:
+    service = Service(folder, *options)
+    try:
+        yield service
+    finally:
+        service.end()
