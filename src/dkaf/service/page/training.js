@@ -62,7 +62,9 @@ export async function trainingView({ body, name, operator, signal, fail }) {
             "aria-label": `Progress of ${job.name}`,
           })
         : null,
-      job.message && job.message !== job.state ? el("p", { class: job.state === "failed" ? "wrong" : "quiet" }, job.message) : null,
+      job.message && job.message !== job.state
+        ? el("p", { class: job.state === "failed" ? "wrong" : "quiet" }, job.message)
+        : null,
       running && operator
         ? el("p", {}, el("button", { type: "button", "data-key": `cancel ${job.job}`, onclick: cancel }, "Cancel"))
         : null,
