@@ -163,7 +163,7 @@ class Store:
                 db.executemany("INSERT INTO candidates VALUES (?, ?)", enumerate(ids))
                 db.executemany("INSERT INTO blocks VALUES (?, ?, ?)", blocks)
                 for row, value in known:
-                    _add(db, KNOWN, row, value)
+                    cls.add(db, KNOWN, row, value)
                 db.execute("COMMIT")
             with open(beside, "rb") as file:
                 os.fsync(file.fileno())
@@ -260,8 +260,8 @@ class Store:
             events.append(event)
         return events
 
+    @staticmethod
     def add(
-        self,
         db: sqlite3.Connection,
         kind: str,
         row: int,
@@ -272,7 +272,10 @@ class Store:
         key: str | None = None,
     ) -> Event:
         """Append an event."""
-        return _add(db, kind, row, value, of, who, key)
+        (last,) = db.execute("SELECT max(number) FROM events").fetchone()
+        event = Event((last or 0) + 1, kind, row, value, of, now(), who, key)
+        db.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (*event, _event_digest(event)))
+        return event
 
     def rows_of_key(self, db: sqlite3.Connection, kinds: tuple[str, ...], key: str | None) -> list[int]:
         """The rows of what was done under a key; none for no key."""
@@ -338,21 +341,6 @@ def is_sqlite(path: Path) -> bool:
 
 def now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
-
-
-def _add(
-    db: sqlite3.Connection,
-    kind: str,
-    row: int,
-    value: float | None = None,
-    of: int | None = None,
-    who: str | None = None,
-    key: str | None = None,
-) -> Event:
-    (last,) = db.execute("SELECT max(number) FROM events").fetchone()
-    event = Event((last or 0) + 1, kind, row, value, of, now(), who, key)
-    db.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (*event, _event_digest(event)))
-    return event
 
 
 def _digest(value: bytes) -> str:
