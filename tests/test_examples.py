@@ -12,7 +12,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 def test_molecules_are_searched_from_csv_to_the_best(tmp_path: Path) -> None:
-    pytest.importorskip("rdkit")
+    pytest.importorskip("rdkit", reason="needs the extra dkaf[chem]")
     data = Path(os.environ.get("DKAF_DATA", "nowhere")) / "moleculeace.tar.xz"
     if not data.is_file():
         pytest.skip("DKAF_DATA names no folder with moleculeace.tar.xz")

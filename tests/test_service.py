@@ -174,7 +174,7 @@ def test_why_a_candidate_and_plots_have_what_the_library_says(client: dkaf.Clien
 
 
 def test_a_molecule_is_drawn(client: dkaf.Client, tmp_path: Path) -> None:
-    pytest.importorskip("rdkit")
+    pytest.importorskip("rdkit", reason="needs the extra dkaf[chem]")
     campaigns.write(tmp_path / "m.csv", [{"smiles": text, "dose": str(n)} for n, text in enumerate(MOLECULES)])
     client.create("drawn", client.upload(tmp_path / "m.csv")["upload"], id="smiles")
     svg = client.candidate("drawn", MOLECULES[1])["svg"]

@@ -19,7 +19,7 @@ import dkaf
 from dkaf.cli import main
 from dkaf.client import ServiceError
 
-pytest.importorskip("fastapi")
+pytest.importorskip("fastapi", reason="needs the extra dkaf[serve]")
 
 from starlette.routing import Mount, Route
 

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from dkaf.sources.past import PastTasks
 
 
-SMALLEST_TASK = 3  # candidates: a start, a query, and something to choose from
-
-
 class _Parts(NamedTuple):
     """Past tasks by what they are for."""
 
@@ -191,28 +188,20 @@ def _large_enough(tasks: "PastTasks", bars: "Bars", overrides: dict[str, Any]) -
     """Searches of training make as many queries as the smallest past task has room for, unless the user says how "
     "many.
     """
-    import numpy as np
+    from dkaf.sources.past import SMALLEST_TASK, fitting_queries, searchable
 
-    kept = np.flatnonzero(tasks.sizes >= SMALLEST_TASK).tolist()
-    for place in sorted(set(range(len(tasks))) - set(kept)):
-        bars.say(
-            f"left out: {tasks.names[place]} has {tasks.sizes[place]} candidates, a search has {SMALLEST_TASK} or more"
-        )
-    if not kept:
-        raise InputError(
-            f"training needs past tasks of {SMALLEST_TASK} candidates or more, none of {len(tasks)} has; measure more "
-            "of them"
-        )
-    tasks = tasks.subset(kept)
-    settings = Settings()
-    room = int(tasks.sizes.min()) - int(overrides.get("initial", settings.initial))
-    if "queries" not in overrides and room < settings.queries:
-        overrides["queries"] = max(1, room)
+    for name, size in zip(tasks.names, tasks.sizes, strict=True):
+        if size < SMALLEST_TASK:
+            bars.say(f"left out: {name} has {size} candidates, a search has {SMALLEST_TASK} or more")
+    tasks = searchable(tasks)
+    fewer = fitting_queries(tasks, overrides)
+    if fewer:
         smallest = tasks.names[int(tasks.sizes.argmin())]
         bars.say(
-            f"searches of training make {max(1, room)} queries, since {smallest} has {tasks.sizes.min()} candidates "
-            "(--queries sets it)"
+            f"searches of training make {fewer['queries']} queries, since {smallest} has {tasks.sizes.min()} "
+            "candidates (--queries sets it)"
         )
+    overrides |= fewer
     return tasks
 
 
@@ -277,8 +266,7 @@ def _sources(options: argparse.Namespace) -> list[Any]:
     if len(directions) > 1:
         raise InputError(
             "past tasks have one direction, of these campaigns and --minimise some say smaller and some larger; "
-            "train on "
-            "them apart"
+            "train on them apart"
         )
     if campaigns:
         options.minimise = directions.pop()

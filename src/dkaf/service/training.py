@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from dkaf.sources.past import PastTasks
 
 EVERY = 0.5  # seconds between two words of progress
-SMALLEST_TASK = 3  # candidates: a start, a query, and something to choose from
 
 
 class Job:
@@ -47,6 +46,7 @@ def past_tasks(job: Job) -> "PastTasks":
     import numpy as np
 
     import dkaf
+    from dkaf.sources.past import searchable
 
     campaigns = [dkaf.Campaign.open(path) for path in job.request["paths"]]
     response = job.request["response"] or next((c.response for c in campaigns if c.response), "response")
@@ -63,25 +63,18 @@ def past_tasks(job: Job) -> "PastTasks":
         minimise=campaigns[0].minimise,
         progress=lambda done, total: job.progress("reading", done, total),
     )
-    kept = np.flatnonzero(tasks.sizes >= SMALLEST_TASK)
-    if len(kept) == 0:
-        raise InputError(
-            f"training needs campaigns of {SMALLEST_TASK} measured candidates or more, none of {len(tasks)} has; "
-            "measure more"
-        )
-    return tasks.subset(np.random.default_rng(0).permutation(kept).tolist())
+    tasks = searchable(tasks)
+    return tasks.subset(np.random.default_rng(0).permutation(len(tasks)).tolist())
 
 
 def train(job: Job) -> "tuple[Policy, str]":
     """One task in six says when to stop, one more in six what was gained."""
     import dkaf
-    from dkaf.settings import Settings
+    from dkaf.sources.past import fitting_queries
 
     tasks = past_tasks(job)
     settings: dict[str, Any] = dict(job.request["settings"])
-    room = int(tasks.sizes.min()) - int(settings.get("initial", Settings().initial))
-    if "queries" not in settings and room < Settings().queries:
-        settings["queries"] = max(1, room)
+    settings |= fitting_queries(tasks, settings)
     held_out = len(tasks) // 6
     parts = tasks.split(len(tasks) - 2 * held_out, held_out, held_out)
 

@@ -10,10 +10,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from dkaf.errors import InputError
+from dkaf.settings import Settings
 from dkaf.sources.preparation import Detected, Preparation, fit_preparation
 from dkaf.sources.tables import SUFFIXES, Table, is_missing, numbers, read_table
 from dkaf.sources.transformer import Transformer
 from dkaf.tasks import LARGEST_RESPONSE, FloatArray, TaskSet
+
+SMALLEST_TASK = 3  # candidates: a start, a query, and something to choose from
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -136,6 +139,24 @@ def tasks_of_tables(
     return PastTasks(checked.features, checked.pools, checked.responses, None, tuple(names), preparation, taken)
 
 
+def searchable(tasks: PastTasks) -> PastTasks:
+    """Those that can be searched, of which there is one at least."""
+    kept = np.flatnonzero(tasks.sizes >= SMALLEST_TASK)
+    if len(kept) == 0:
+        raise InputError(
+            f"training needs past tasks of {SMALLEST_TASK} candidates or more, none of {len(tasks)} has; measure "
+            "more of them"
+        )
+    return tasks.subset(kept.tolist())
+
+
+def fitting_queries(tasks: TaskSet, overrides: Mapping[str, Any]) -> dict[str, int]:
+    """Fewer queries for the searches of training, where the smallest task has no room for the usual ones."""
+    usual = Settings()
+    room = int(tasks.sizes.min()) - int(overrides.get("initial", usual.initial))
+    return {} if "queries" in overrides or room >= usual.queries else {"queries": max(1, room)}
+
+
 def follows_response(tasks: PastTasks, tables_column: str) -> bool:
     """Whether a numeric feature ranks the candidates of every task as the response does: is it another form of it?"""
     from scipy.stats import spearmanr
@@ -183,21 +204,6 @@ def _is_text(text: str) -> bool:
     return True
 
 
-def response_of(table: str, row: int, column: str, value: float) -> float:
-    """A response that can be worked with."""
-    if np.isnan(value):
-        raise InputError(
-            f"every row has a response, row {row + 1} of {table} has none in column {column!r}; fill it in or take "
-            "the row out"
-        )
-    if not abs(value) <= LARGEST_RESPONSE:
-        raise InputError(
-            f"responses are within +-{LARGEST_RESPONSE:g}, row {row + 1} of {table} has {value} in column {column!r}; "
-            "rescale it"
-        )
-    return value
-
-
 def responses(table: Table, column: str) -> FloatArray:
     """A column of responses: numbers that can be worked with."""
     values, other = numbers(table.columns[column])
@@ -206,8 +212,16 @@ def responses(table: Table, column: str) -> FloatArray:
             f"responses are numbers, row {other[0] + 1} of {table.name} has {table.texts(column)[other[0]]!r} in "
             f"column {column!r}; correct it or take the row out"
         )
-    for row in np.flatnonzero(~(np.abs(values) <= LARGEST_RESPONSE)):
-        response_of(table.name, int(row), column, float(values[row]))
+    for row in np.flatnonzero(~(np.abs(values) <= LARGEST_RESPONSE)).tolist():
+        if np.isnan(values[row]):
+            raise InputError(
+                f"every row has a response, row {row + 1} of {table.name} has none in column {column!r}; fill it in or "
+                "take the row out"
+            )
+        raise InputError(
+            f"responses are within +-{LARGEST_RESPONSE:g}, row {row + 1} of {table.name} has {values[row]} in column "
+            f"{column!r}; rescale it"
+        )
     return values
 
 
