@@ -4,6 +4,7 @@ import dataclasses
 import errno
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -21,7 +22,8 @@ import dkaf
 from dkaf.cli import main
 from dkaf.sources import corpora, corpus, download
 from dkaf.sources.catalogue import PUBLISHED, Address
-from dkaf.sources.corpora import NotHereError, add_corpus, get_corpus, load_corpus
+from dkaf.sources.corpora import NotHereError, add_corpus, get_corpus, load_corpus, read_texts
+from dkaf.sources.words import WORD
 
 ARCHIVES = {
     ("reuters", "sgml"): {"reuters21578.tar.gz": tiny.REUTERS},
@@ -103,6 +105,22 @@ def test_archives_unpacked_folders_and_the_cache_give_the_same_corpus(
     monkeypatch.setenv("DKAF_DATA", str(home / "data"))
     assert identical(get_corpus(name, form=form), from_archives)
     assert shelf(home) == [f"{name}.npz"]
+
+
+@pytest.mark.parametrize(("name", "form"), list(ARCHIVES))
+def test_texts_are_those_that_were_counted(home: Path, monkeypatch: pytest.MonkeyPatch, name: str, form: str) -> None:
+    monkeypatch.setenv("DKAF_DATA", str(packed(home, name, form)))
+    corpus = get_corpus(name, form=form)
+    texts = read_texts(corpus)
+    if (name, form) == ("neurips", "counts"):
+        assert texts is None
+        return
+    assert texts is not None
+    for row, text in enumerate(texts):
+        counted = {corpus.terms[place] for place in corpus.features[[row]].nonzero()[1].tolist()}
+        assert counted == set(re.findall(WORD, text.lower())) & set(corpus.terms)
+    monkeypatch.delenv("DKAF_DATA")
+    assert read_texts(corpus) is None
 
 
 def test_load_reads_the_data_folder_once_and_keeps_the_result(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import campaigns
 import pytest
+import scenes
 
 pytest.importorskip("playwright", reason="the page is tested by Playwright: pip install dkaf[dev]")
 pytest.importorskip("fastapi", reason="the page is served by FastAPI: pip install dkaf[serve]")
@@ -35,12 +36,13 @@ def browser() -> Iterator[Browser]:
 class Service:
     """A folder that is served, in this process: to start another takes seconds."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, scene: Any = None) -> None:
         from dkaf.service.app import create_app
 
+        app = create_app(folder, scene=scene)
         bound = socket.create_server(("127.0.0.1", 0))
         self.address = f"http://127.0.0.1:{bound.getsockname()[1]}/"
-        config = uvicorn.Config(create_app(folder), log_level="warning", lifespan="off", timeout_graceful_shutdown=1)
+        config = uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=1)
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [bound]})
         self._thread.start()
@@ -233,3 +235,64 @@ def test_a_viewer_signs_in_and_sees_nothing_that_changes(browser: Browser, tmp_p
         assert not problems
     finally:
         service.stop()
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    service = Service(tmp_path_factory.mktemp("demo") / "data", scenes.scene())
+    yield service
+    service.stop()
+
+
+def test_somebody_rates_ten_goes_on_after_a_reload_and_sees_the_best(demo: Service, browser: Browser) -> None:
+    problems: list[str] = []
+    page = opened(browser, demo.address, problems)
+    page.get_by_role("link", name="Demo").click()
+    expect(page.get_by_role("table")).to_contain_text("Random")
+    page.get_by_role("link", name="Rate handwritten digits").click()
+    for number in range(1, 11):
+        expect(page.get_by_role("heading", name=f"{number} of 10")).to_be_visible()
+        if number == 4:
+            page.reload()
+            expect(page.get_by_role("heading", name="4 of 10")).to_be_visible()
+            page.get_by_role("button", name="Take back the last").click()
+            expect(page.get_by_role("heading", name="3 of 10")).to_be_focused()
+            page.get_by_role("button", name="2 of 10", exact=True).click()
+            expect(page.get_by_role("heading", name="4 of 10")).to_be_focused()
+        page.get_by_role("button", name=f"{8 if number == 6 else 1} of 10", exact=True).press("Enter")
+    expect(page.get_by_role("heading", name="The best of 10: rated 8")).to_be_focused()
+    expect(page.get_by_text("expected to be liked")).to_be_visible()
+    assert page.locator("ol.tried li strong").all_inner_texts() == ["1", "1", "2", "1", "1", "8", "1", "1", "1", "1"]
+    page.get_by_role("button", name="The same again").click()
+    expect(page.get_by_role("heading", name="1 of 10")).to_be_visible()
+    assert not problems
+
+
+def test_a_race_shows_everybodys_distances_and_ends_with_the_target(demo: Service, browser: Browser) -> None:
+    problems: list[str] = []
+    page = opened(browser, f"{demo.address}#/demo/race/2", problems)
+    start = scenes.scene().pool(2)["start"]["candidate"]
+    for number, row in enumerate([row for row in range(11) if row != start][:10], 1):
+        expect(page.get_by_role("heading", name=f"Try {number} of 10")).to_be_visible()
+        assert page.get_by_text("The hidden one", exact=True).count() == 0
+        page.get_by_role("button", name=f"Try picture {row}", exact=True).click()
+        expect(page.locator("ol.tried").first.locator("li")).to_have_count(number)
+    expect(page.get_by_role("heading", name="The hidden one", exact=True)).to_be_visible()
+    rows = page.locator(".board tbody tr")
+    expect(rows).to_have_count(4)
+    expect(rows.nth(1)).to_contain_text("of 40")
+    page.reload()
+    expect(page.get_by_role("heading", name="The hidden one", exact=True)).to_be_visible()
+    assert not problems
+
+
+def test_a_move_that_got_no_answer_can_be_made_again(demo: Service, browser: Browser) -> None:
+    page = opened(browser, f"{demo.address}#/demo/rate/1", [])
+    expect(page.get_by_role("heading", name="1 of 10")).to_be_visible()
+    page.route("**/next?*", lambda route: route.abort())
+    page.get_by_role("button", name="5 of 10", exact=True).click()
+    expect(page.get_by_role("alert").filter(has_text="does not answer")).to_be_visible()
+    page.unroute("**/next?*")
+    page.get_by_role("button", name="6 of 10", exact=True).click()
+    expect(page.get_by_role("heading", name="2 of 10")).to_be_visible()
+    assert page.locator("ol.tried li strong").all_inner_texts() == ["6"]

@@ -2,13 +2,18 @@
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dkaf.cli.output import print_json
 from dkaf.cli.parser import add_json
 from dkaf.errors import InputError
 
+if TYPE_CHECKING:
+    from dkaf.service.scene import Scene
+
 FOLDER = "dkaf-data"
+ANY = ""
+"""The demo of whichever corpus is here."""
 
 
 def add_commands(commands: Any) -> None:
@@ -26,6 +31,14 @@ def add_commands(commands: Any) -> None:
         "--rate", type=float, default=100.0, metavar="N", help="requests a second of a token (%(default)g)"
     )
     serve.add_argument("--upload-limit", type=int, default=256, metavar="MB", help="of a file (%(default)s)")
+    serve.add_argument(
+        "--demo",
+        nargs="?",
+        const=ANY,
+        metavar="CORPUS",
+        help="with a game: rate documents until what you like is found, or race the policy to a hidden one; of a "
+        "corpus (dkaf data list), or Reuters if it is here, else handwritten digits",
+    )
     serve.add_argument("--threads", type=int, default=1, help="threads of PyTorch (%(default)s)")
     serve.set_defaults(command=_serve)
     token = commands.add_parser(
@@ -68,13 +81,22 @@ def _serve(options: argparse.Namespace) -> None:
         raise InputError(f"--rate and --upload-limit are above 0, {options.rate:g} and {options.upload_limit} came")
     use_threads(options)
     limits = Limits(rate=options.rate, burst=5 * options.rate, upload=options.upload_limit << 20)
-    serve(
-        Path(options.data),
-        options.host,
-        options.port,
-        limits,
-        lambda address: print(f"{options.data} is served at {address} (Ctrl-C ends it)", flush=True),
-    )
+    scene = None if options.demo is None else _scene(options.demo)
+
+    def started(address: str) -> None:
+        print(f"{options.data} is served at {address} (Ctrl-C ends it)", flush=True)
+        if scene is not None:
+            print(f"the demo, with {scene.corpus.name}: {address}#/demo", flush=True)
+
+    serve(Path(options.data), options.host, options.port, limits, scene, started)
+
+
+def _scene(name: str) -> "Scene":
+    from dkaf.console import Bars
+    from dkaf.service.stage import open_scene
+
+    with Bars() as bars:
+        return open_scene(None if name == ANY else name, bars.advance)
 
 
 def _tokens(options: argparse.Namespace) -> Any:

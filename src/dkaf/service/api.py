@@ -101,8 +101,8 @@ class Login(Body):
     token: Annotated[str, Field(max_length=1000)]
 
 
-def routes(shelf: Shelf, uploads: Uploads, jobs: Jobs) -> APIRouter:
-    """All of them."""
+def routes(shelf: Shelf, uploads: Uploads, jobs: Jobs, demo: str | None = None) -> APIRouter:
+    """All of them but the demo's; `demo` is the corpus it plays with."""
     api = APIRouter(prefix="/api")
     listening = anyio.CapacityLimiter(4)  # threads of their own: who listens keeps nobody from asking
     listeners = 0
@@ -123,7 +123,7 @@ def routes(shelf: Shelf, uploads: Uploads, jobs: Jobs) -> APIRouter:
                 "version": dkaf.__version__,
                 "chem": chem,
                 "role": caller.role,
-                "demo": None,
+                "demo": demo,
                 "name": caller.name,
                 "csrf": csrf,
                 "upload_limit": _guard(request).limits.upload,

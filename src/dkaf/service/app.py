@@ -15,8 +15,10 @@ import dkaf
 from dkaf.errors import InputError
 from dkaf.service.api import routes
 from dkaf.service.auth import Guard, Limits
+from dkaf.service.demo import demo_routes
 from dkaf.service.jobs import Jobs
 from dkaf.service.problems import MEDIA_TYPE, Refusal, of_body, problem
+from dkaf.service.scene import Scene
 from dkaf.service.shelf import Shelf
 from dkaf.service.tokens import check_host
 from dkaf.service.uploads import Uploads
@@ -27,8 +29,8 @@ WITHOUT_PAGE = "dkaf serves campaigns here; this installation has no page. What 
 NOTHING = "there is nothing at this address; /openapi.json says what there is"
 
 
-def create_app(folder: Path, limits: Limits | None = None) -> FastAPI:
-    """The service of a folder, which is made if it is not there."""
+def create_app(folder: Path, limits: Limits | None = None, scene: Scene | None = None) -> FastAPI:
+    """The service of a folder, which is made if it is not there; with a scene there is the demo, too."""
     folder = folder.resolve()
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -45,7 +47,9 @@ def create_app(folder: Path, limits: Limits | None = None) -> FastAPI:
         title="dkaf", version=dkaf.__version__, description=dkaf.__doc__ or "", docs_url=None, redoc_url=None,
         responses={"4XX": {"description": "What is wrong, in one sentence.", "content": {MEDIA_TYPE: {}}}},
     )  # fmt: skip
-    app.include_router(routes(shelf, uploads, Jobs(shelf)))
+    app.include_router(routes(shelf, uploads, Jobs(shelf), None if scene is None else scene.corpus.name))
+    if scene is not None:
+        app.include_router(demo_routes(scene))
     _add_page(app)
     _add_problems(app, shelf)
     app.add_middleware(Guard, folder=folder, limits=limits or Limits())
@@ -84,12 +88,12 @@ def _add_problems(app: FastAPI, shelf: Shelf) -> None:
         return answer(error.status_code, said, dict(error.headers or {}))
 
 
-def serve(folder: Path, host: str, port: int, limits: Limits, started: Any = None) -> None:
+def serve(folder: Path, host: str, port: int, limits: Limits, scene: Scene | None = None, started: Any = None) -> None:
     """Serve until interrupted; `started` gets the address when it is bound."""
     import uvicorn
 
     check_host(folder, host)
-    app = create_app(folder, limits)
+    app = create_app(folder, limits, scene)
     bound = _bound(host, port)
     try:
         config = uvicorn.Config(

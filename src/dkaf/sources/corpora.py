@@ -30,6 +30,7 @@ __all__ = [
     "in_usual_places",
     "kept",
     "load_corpus",
+    "read_texts",
 ]
 
 DIGITS = "digits"
@@ -164,6 +165,19 @@ def kept(name: str) -> Corpus | None:
     """The corpus in the cache, unless other parsers and filters made it than this version's."""
     corpus = cached(name)
     return corpus if corpus is not None and _is_current(corpus) else None
+
+
+def read_texts(corpus: Corpus) -> list[str] | None:
+    """The documents' texts, from the files they were counted in; None where these are not here, or hold none."""
+    published = PUBLISHED.get(corpus.name)
+    found = None if published is None else _gather(corpus.name, corpus.form)
+    if published is None or found is None or content_digest(found.files) != corpus.content:
+        return None
+    documents = published.forms[corpus.form].parse(found.files)
+    if isinstance(documents, Counts):
+        return None
+    texts = {document.name: document.text for document in documents}
+    return [texts[name] for name in corpus.documents]
 
 
 def in_usual_places(name: str) -> bool:

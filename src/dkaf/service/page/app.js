@@ -4,7 +4,10 @@ import { NoAnswer, closeSession, meet, onUnauthorised, openSession, signedIn } f
 import { el, showProblem } from "./dom.js";
 import { campaignView } from "./campaign.js";
 import { campaignsView } from "./campaigns.js";
+import { demoView } from "./demo.js";
 import { newView } from "./new.js";
+import { raceView } from "./race.js";
+import { rateView } from "./rate.js";
 import { trainingView } from "./training.js";
 
 const ROUTES = [
@@ -12,6 +15,9 @@ const ROUTES = [
   [/^\/new$/, "new", newView],
   [/^\/training$/, "training", trainingView],
   [/^\/campaign\/([^/]+)$/, "campaigns", campaignView],
+  [/^\/demo$/, "demo", demoView],
+  [/^\/demo\/rate\/(\d+)$/, "demo", rateView],
+  [/^\/demo\/race\/(\d+)$/, "demo", raceView],
 ];
 const main = document.getElementById("main");
 let about = null;
@@ -51,6 +57,7 @@ async function greet() {
     : "";
   document.getElementById("sign-out").hidden = !signedIn();
   for (const link of document.querySelectorAll("[data-operator]")) link.hidden = about.role !== "operator";
+  document.querySelector("[data-view=demo]").hidden = about.demo === null;
 }
 
 async function open() {

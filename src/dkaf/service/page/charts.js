@@ -1,4 +1,4 @@
-// Three charts as SVG: drawn at the width there is, so that their texts keep their size, and each with a table that says
+// The charts as SVG: drawn at the width there is, so that their texts keep their size, and each with a table that says
 // the same in words.
 
 import { el, number, refill, svg } from "./dom.js";
@@ -84,7 +84,8 @@ function ticks(low, high, about = 4) {
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = power * [1, 2, 5, 10].find((factor) => factor * power >= rough);
   const found = [];
-  for (let i = Math.ceil(low / step); i * step <= high; i++) found.push(i * step);
+  // + 0: there is a -0
+  for (let i = Math.ceil(low / step) + 0; i * step <= high; i++) found.push(i * step);
   return found;
 }
 
@@ -140,6 +141,25 @@ export function drawProgress({ measured, best }, response) {
       ),
     );
     return [chart, legend(["key-dot", "measured"], ["key-line", "best so far"])];
+  };
+}
+
+// `lines` have a method, which is their style, a name, and a distance after 0, 1, ... tries.
+export function drawRace(lines, most) {
+  return (width) => {
+    const height = 260;
+    const y = scale([0, ...lines.flatMap(({ distances }) => distances)], height - BOTTOM, TOP);
+    const x = scale([0, most], LEFT, width - RIGHT);
+    const tries = lines[0].distances.length - 1;
+    const label = `Distance of the nearest after ${tries} tries: ${lines.map(({ name, distances }) => `${name} ${number(distances.at(-1), 3)}`).join(", ")}.`;
+    const whole = Array.from({ length: most + 1 }, (_, i) => [x(i), String(i)]);
+    const chart = frame(width, height, label, y, "distance", "tries", whole);
+    for (const { method, name, distances } of lines) {
+      const steps = distances.map((value, i) => (i ? `H${x(i)}V${y(value)}` : `M${x(0)} ${y(value)}`)).join("");
+      chart.append(titled(svg("path", { class: `race-line ${method}`, d: steps }), name));
+      chart.append(svg("circle", { class: `race-end ${method}`, cx: x(tries), cy: y(distances.at(-1)), r: 4 }));
+    }
+    return [chart, legend(...lines.map(({ method, name }) => [`line ${method}`, name]))];
   };
 }
 
