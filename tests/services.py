@@ -53,17 +53,19 @@ class Service:
 class Local:
     """A client of an application in this process; an exception of the application is one here."""
 
-    def __init__(self, app: Any, address: str, headers: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, app: Any, address: str, headers: dict[str, str] | None = None, client: str = "127.0.0.1"
+    ) -> None:
         import httpx
 
-        self._app, self._address, self._headers = app, address, headers or {}
+        self._app, self._address, self._headers, self._client = app, address, headers or {}, client
         self.cookies = httpx.Cookies()
 
     def request(self, method: str, path: str, **options: Any) -> Any:
         import httpx
 
         async def send() -> Any:
-            transport = httpx.ASGITransport(self._app)
+            transport = httpx.ASGITransport(self._app, client=(self._client, 1234))
             async with httpx.AsyncClient(
                 transport=transport, base_url=self._address, headers=self._headers, cookies=self.cookies
             ) as client:

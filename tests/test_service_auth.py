@@ -25,8 +25,8 @@ pytest.importorskip("fastapi", reason="needs the extra dkaf[serve]")
 from starlette.routing import Mount, Route
 
 from dkaf.service.app import create_app
-from dkaf.service.auth import Buckets, Limits
-from dkaf.service.tokens import Tokens, check_host
+from dkaf.service.auth import Buckets, Guard, Limits
+from dkaf.service.tokens import Caller, Tokens, check_host
 
 OPEN = {("GET", "/"), ("GET", "/static"), ("POST", "/api/session"), ("DELETE", "/api/session")}
 """What needs no token: the page, which asks for one, and where it is exchanged for a cookie."""
@@ -138,6 +138,18 @@ def test_without_tokens_this_machine_alone_is_an_operator(folder: Path) -> None:
         assert at(app, Host=host).get("/api/about").status_code == 403, host
     for name in ("X-Forwarded-For", "Forwarded", "X-Real-IP"):
         assert at(app, **{name: "127.0.0.1"}).get("/api/about").status_code == 403
+    assert Local(app, "http://127.0.0.1", client="10.0.0.7").get("/api/about").status_code == 403
+
+
+def test_a_token_file_that_goes_away_opens_nothing(folder: Path) -> None:
+    token = Tokens(folder).create("o", "operator")
+    app = create_app(folder)
+    assert at(app, token).get("/api/about").status_code == 200
+    (folder / "tokens.json").rename(folder / "elsewhere.json")
+    assert at(app).get("/api/about").status_code == 401
+    assert at(app, token).get("/api/about").status_code == 401
+    assert at(create_app(folder)).get("/api/about").status_code == 200
+    assert at(create_app(folder, local=False)).get("/api/about").status_code == 401
 
 
 @pytest.mark.parametrize(
@@ -212,7 +224,9 @@ def test_who_guesses_tokens_or_asks_too_often_is_slowed_down(folder: Path) -> No
     token = Tokens(folder).create("o", "operator")
     app = create_app(folder, Limits(rate=1.0, burst=5.0, tries=3.0))
     assert [at(app, "wrong").get("/api/about").status_code for _ in range(5)] == [401] * 3 + [429] * 2
-    assert at(app).post("/api/session", json={"token": token}).status_code == 429
+    assert at(app).post("/api/session", json={"token": "wrong"}).status_code == 429
+    assert at(app, token).get("/api/about").status_code == 200, "who guesses locks nobody else out"
+    assert at(app).post("/api/session", json={"token": token}).status_code == 200
     app = create_app(folder, Limits(rate=0.01, burst=5.0))
     answers = [at(app, token).get("/api/about") for _ in range(7)]
     assert [answer.status_code for answer in answers] == [200] * 5 + [429] * 2
@@ -329,3 +343,38 @@ def test_who_told_what_is_kept_and_a_token_is_revoked_while_the_service_runs(fol
             second.status("team")
         assert error.value.status == 401
         assert "Traceback" not in service.log()
+
+
+def test_who_has_shown_no_token_sends_a_token_and_no_more(folder: Path) -> None:
+    Tokens(folder).create("o", "operator")
+    app = create_app(folder)
+    for path in ("/api/session", "/", "/static/app.js"):
+        assert at(app).post(path, content=b"x" * 5000).status_code == 413, path
+    assert at(app).post("/api/session", json={"token": "x" * 1001}).status_code == 422
+
+
+def test_many_sessions_of_one_token_end_nobody_elses(folder: Path) -> None:
+    tokens = Tokens(folder)
+    anna, viewer = tokens.create("anna", "operator"), tokens.create("v", "viewer")
+    app = create_app(folder)
+    page = at(app)
+    assert page.post("/api/session", json={"token": anna}).status_code == 200
+    first = at(app)
+    first.post("/api/session", json={"token": viewer})
+    for _ in range(25):
+        assert at(app).post("/api/session", json={"token": viewer}).status_code == 200
+    assert page.get("/api/about").status_code == 200
+    assert first.get("/api/about").status_code == 401, "a token's oldest session makes room"
+    app = create_app(folder, Limits(rate=0.01, burst=3.0))
+    answers = [at(app).post("/api/session", json={"token": viewer}).status_code for _ in range(5)]
+    assert answers == [200] * 3 + [429] * 2
+
+
+def test_who_signs_out_is_told_no_more(folder: Path) -> None:
+    token = Tokens(folder).create("o", "operator")
+    guard = Guard(create_app(folder), folder, Limits())
+    session = guard.log_in(token, "127.0.0.1")
+    caller = Caller("o", "operator", guard.tokens.all()[0].digest, session)
+    assert guard.still(caller)
+    guard.sessions.end(session)
+    assert not guard.still(caller)

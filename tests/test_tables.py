@@ -1,4 +1,5 @@
 import re
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import dkaf
+from dkaf.errors import InputError
+from dkaf.sources import tables
 from dkaf.sources.preparation import Categorical, Numeric, Preparation, Smiles, Text, fit_preparation
 from dkaf.sources.tables import Table, read_table
 
@@ -499,3 +502,34 @@ def test_any_small_table_becomes_tasks_and_a_campaign_or_is_refused(
             campaign.ask()
     else:
         assert campaign.ask()[0].id != "1"
+
+
+def test_a_parquet_file_that_is_large_once_it_is_read_is_refused_before_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pa = pytest.importorskip("pyarrow", reason="needs pyarrow")
+    import pyarrow.parquet as pq
+
+    monkeypatch.setattr(tables, "MOST_DECODED", 1 << 20)
+    long = pa.DictionaryArray.from_arrays(pa.array([0] * 100, pa.int32()), pa.array(["x" * 20_000]))
+    for column in (long, long.dictionary_decode(), pa.array([1.0] * 200_000), pa.nulls(200_000)):
+        pq.write_table(pa.table({"a": column}), tmp_path / "t.parquet", compression="zstd")
+        assert (tmp_path / "t.parquet").stat().st_size < 50_000
+        with pytest.raises(InputError, match="read whole, into at most 1 MiB"):
+            read_table(tmp_path / "t.parquet")
+    pq.write_table(pa.table({"a": long.slice(0, 10), "b": ["é", None] * 5}), tmp_path / "t.parquet")
+    table = read_table(tmp_path / "t.parquet")
+    assert table.texts("a") == ["x" * 20_000] * 10
+    assert table.texts("b") == ["é", ""] * 5
+
+
+def test_texts_of_a_parquet_file_that_are_no_utf8_are_refused(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow", reason="needs pyarrow")
+    import pyarrow.parquet as pq
+
+    wrong = pa.Array.from_buffers(
+        pa.string(), 2, [None, pa.py_buffer(struct.pack("<iii", 0, 1, 2)), pa.py_buffer(b"\xff\xfe")]
+    )
+    pq.write_table(pa.table({"a": wrong}), tmp_path / "t.parquet")
+    with pytest.raises(InputError, match="not a whole Parquet file"):
+        read_table(tmp_path / "t.parquet")

@@ -19,6 +19,14 @@ class DamagedError(InputError):
     """A file is not as it was written."""
 
 
+class BusyError(InputError):
+    """Somebody else is writing; later it will be possible."""
+
+
+class NoRoomError(InputError):
+    """A file cannot be written now: its disk is full, or fails."""
+
+
 class Interrupted(KeyboardInterrupt):
     """Training was interrupted; `policy` is the best one found until then, ready to use or save.
 

@@ -2,8 +2,8 @@
 
 import contextlib
 import os
+import secrets
 import stat
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -17,7 +17,8 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     path = Path(os.path.realpath(path))  # a link stays, and what it points at is replaced
     check_writable(path)
     try:
-        handle, beside = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
+        beside = path.with_name(f".{secrets.token_hex(8)}.part")
+        handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
     except OSError as error:
         raise _unwritable(path, error) from error
     try:
@@ -25,7 +26,6 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(beside, 0o666 & ~_umask())  # mkstemp makes files that nobody else can read
         os.replace(beside, path)
         flush_folder(path.parent)
     except BaseException as error:
@@ -55,12 +55,6 @@ def check_writable(path: Path) -> None:
         raise InputError(f"the output's folder must exist, {path.parent} does not; make it or name another")
     if not os.access(path.parent, os.W_OK):
         raise InputError(f"the output's folder must be writable, {path.parent} is not; name another")
-
-
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current
 
 
 def flush_folder(folder: Path) -> None:

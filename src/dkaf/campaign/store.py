@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import json
 import os
+import secrets
 import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from dkaf.errors import InputError
+from dkaf.errors import BusyError, DamagedError, InputError, NoRoomError
 from dkaf.files import check_writable, flush_folder
 
 APPLICATION = 0x646B6166  # "dkaf", where SQLite keeps who wrote a file
@@ -152,7 +153,7 @@ class Store:
                 f"a campaign goes to a file of its own, {path} is there already; name another or remove it"
             )
         check_writable(path)
-        beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+        beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")  # other threads create some, too
         try:
             with contextlib.closing(sqlite3.connect(beside, isolation_level=None)) as db:
                 db.execute(f"PRAGMA application_id = {APPLICATION}")
@@ -172,7 +173,7 @@ class Store:
         except FileExistsError:
             raise InputError(f"a campaign goes to a file of its own, {path} is there already; name another") from None
         except (OSError, sqlite3.Error) as error:
-            raise InputError(f"the campaign {path} cannot be written: {error}; name another or make room") from error
+            raise NoRoomError(f"the campaign {path} cannot be written: {error}; name another or make room") from error
         finally:
             for rest in (beside, Path(f"{beside}-journal")):
                 with contextlib.suppress(FileNotFoundError):
@@ -217,11 +218,11 @@ class Store:
     def _refusal(self, error: Exception) -> InputError:
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF  # without what it says in particular
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            return InputError(
+            return BusyError(
                 f"another process has been writing to {self.path} for {SECONDS_TO_WAIT:g} seconds; try again"
             )
         if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
-            return InputError(
+            return NoRoomError(
                 f"the campaign {self.path} cannot be written now ({error}), and is as it was; make room on its disk"
             )
         if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
@@ -230,9 +231,9 @@ class Store:
             )
         return self.damaged(str(error))
 
-    def damaged(self, what: str) -> InputError:
+    def damaged(self, what: str) -> DamagedError:
         """What to say of a file that is not as it was written."""
-        return InputError(f"{self.path} is no whole campaign file ({what}); bring back a copy of it")
+        return DamagedError(f"{self.path} is no whole campaign file ({what}); bring back a copy of it")
 
     def about(self, db: sqlite3.Connection, name: str) -> bytes:
         """A thing that was written at creation."""

@@ -159,6 +159,11 @@ def _checked(path: str | os.PathLike[str], tensors: dict[str, Tensor], descripti
             "gain": None if training.get("gain") is None else Gain.of(training["gain"]),
         }
         log = Training(**training | pairs)
+        counts = (log.pretrain_updates, log.updates, log.best_update)
+        if not all(type(count) is int for count in counts) or not isinstance(log.stopped, str):
+            raise TypeError("its training is not counted in updates")
+        if log.validation and log.best_update and log.best_update not in dict(log.validation):
+            raise ValueError(f"its best update, {log.best_update}, was not validated")
         prepared = description.get("preparation")
         preparation = None if prepared is None else Preparation.of(prepared)
         if preparation is not None and preparation.width != n_features:

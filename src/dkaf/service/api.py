@@ -243,7 +243,7 @@ def routes(shelf: Shelf, uploads: Uploads, jobs: Jobs, demo: str | None = None) 
             listeners += 1
             try:
                 known, quiet = None, 0
-                while guard.still(caller):
+                while guard.still(caller) and not request.app.state.closing:
                     try:
                         seen = await anyio.to_thread.run_sync(last_event, path, limiter=listening)
                     except InputError:

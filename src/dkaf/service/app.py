@@ -1,7 +1,9 @@
 """The application: the routes behind the guard, the page, and one way to say what is wrong."""
 
+import contextlib
 import os
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,42 +19,46 @@ from dkaf.service.api import routes
 from dkaf.service.auth import Guard, Limits
 from dkaf.service.demo import demo_routes
 from dkaf.service.jobs import Jobs
-from dkaf.service.problems import MEDIA_TYPE, Refusal, of_body, problem
+from dkaf.service.problems import MEDIA_TYPE, of_body, problem, status_of
 from dkaf.service.scene import Scene
 from dkaf.service.shelf import Shelf
-from dkaf.service.tokens import check_host
+from dkaf.service.tokens import check_host, is_loopback
 from dkaf.service.uploads import Uploads
 
 PAGE = Path(__file__).with_name("page")
 FOLDERS = ("campaigns", "policies", "uploads", "jobs")
 WITHOUT_PAGE = "dkaf serves campaigns here; this installation has no page. What machines can ask: /docs\n"
-NOTHING = "there is nothing at this address; /openapi.json says what there is"
+PLAINLY = {
+    (404, "Not Found"): "there is nothing at this address; /openapi.json says what there is",
+    (405, "Method Not Allowed"): "this address knows other methods; /openapi.json says which",
+    (400, "There was an error parsing the body"): "a body is JSON in UTF-8, this one is not; correct it",
+}
+"""What the framework says, in our words."""
 
 
-def create_app(folder: Path, limits: Limits | None = None, scene: Scene | None = None) -> FastAPI:
-    """The service of a folder, which is made if it is not there; with a scene there is the demo, too."""
+def create_app(
+    folder: Path, limits: Limits | None = None, scene: Scene | None = None, *, local: bool = True
+) -> FastAPI:
+    """The service of a folder, which is made if it is not there; with a scene there is the demo, too.
+
+    `local`: other machines cannot reach it, so that it may be used without tokens.
+    """
     folder = folder.resolve()
-    try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        for name in FOLDERS:
-            (folder / name).mkdir(exist_ok=True)
-    except OSError as error:
-        raise InputError(
-            f"--data is a folder that can be written, {folder} is not: {error.strerror}; name another"
-        ) from error
+    _make(folder)
     shelf = Shelf(folder)
     uploads = Uploads(shelf)
-    uploads.tidy()
+    uploads.tidy(started=True)
     app = FastAPI(
         title="dkaf", version=dkaf.__version__, description=dkaf.__doc__ or "", docs_url=None, redoc_url=None,
         responses={"4XX": {"description": "What is wrong, in one sentence.", "content": {MEDIA_TYPE: {}}}},
     )  # fmt: skip
+    app.state.closing = False
     app.include_router(routes(shelf, uploads, Jobs(shelf), None if scene is None else scene.corpus.name))
     if scene is not None:
         app.include_router(demo_routes(scene))
     _add_page(app)
     _add_problems(app, shelf)
-    app.add_middleware(Guard, folder=folder, limits=limits or Limits())
+    app.add_middleware(Guard, folder=folder, limits=limits or Limits(), local=local)
     return app
 
 
@@ -75,7 +81,7 @@ def _add_problems(app: FastAPI, shelf: Shelf) -> None:
 
     @app.exception_handler(InputError)
     async def refused(_: Request, error: InputError) -> Response:
-        status, headers = (error.status, error.headers) if isinstance(error, Refusal) else (400, {})
+        status, headers = status_of(error)
         return answer(status, str(error), headers)
 
     @app.exception_handler(RequestValidationError)
@@ -84,7 +90,7 @@ def _add_problems(app: FastAPI, shelf: Shelf) -> None:
 
     @app.exception_handler(HTTPException)
     async def other(_: Request, error: HTTPException) -> Response:
-        said = NOTHING if (error.status_code, error.detail) == (404, "Not Found") else str(error.detail)
+        said = PLAINLY.get((error.status_code, str(error.detail)), str(error.detail))
         return answer(error.status_code, said, dict(error.headers or {}))
 
 
@@ -92,19 +98,47 @@ def serve(folder: Path, host: str, port: int, limits: Limits, scene: Scene | Non
     """Serve until interrupted; `started` gets the address when it is bound."""
     import uvicorn
 
+    class Server(uvicorn.Server):
+        def handle_exit(self, sig: int, frame: Any) -> None:
+            app.state.closing = True  # who listens is let go, and the others are answered
+            super().handle_exit(sig, frame)
+
     check_host(folder, host)
-    app = create_app(folder, limits, scene)
-    bound = _bound(host, port)
-    try:
+    _make(folder)
+    with _alone(folder), contextlib.closing(_bound(host, port)) as bound:
+        app = create_app(folder, limits, scene, local=is_loopback(host))
         config = uvicorn.Config(
             app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=3, lifespan="off"
         )
         if started is not None:
             shown = f"[{host}]" if ":" in host else host
             started(f"http://{shown}:{bound.getsockname()[1]}/")
-        uvicorn.Server(config).run(sockets=[bound])
-    finally:
-        bound.close()
+        Server(config).run(sockets=[bound])
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        for name in FOLDERS:
+            (folder / name).mkdir(exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"--data is a folder that can be written, {folder} is not: {error.strerror}; name another"
+        ) from error
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One service a folder: a second one would take the first one's unfinished uploads for left-overs."""
+    from filelock import FileLock, Timeout
+
+    try:
+        with FileLock(folder / ".serving.lock", timeout=0):
+            yield
+    except Timeout:
+        raise InputError(
+            f"one service serves a folder, another one serves {folder}; end it, or name another folder with --data"
+        ) from None
 
 
 def _bound(host: str, port: int) -> socket.socket:

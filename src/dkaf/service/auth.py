@@ -20,8 +20,8 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dkaf.errors import InputError
-from dkaf.service.problems import MEDIA_TYPE, Refusal, problem_bytes
-from dkaf.service.tokens import OPERATOR, Caller, Sessions, Tokens, csrf_of, is_loopback
+from dkaf.service.problems import MEDIA_TYPE, Refusal, problem_bytes, status_of
+from dkaf.service.tokens import OPERATOR, Caller, Sessions, Token, Tokens, csrf_of, is_loopback
 
 COOKIE = "dkaf_session"
 READING = ("GET", "HEAD", "OPTIONS")
@@ -55,6 +55,8 @@ class Limits:
     """Wrong tokens of one address at once; then one in a second."""
     body: int = 8 << 20
     """Bytes of a JSON body."""
+    login: int = 4 << 10
+    """Bytes of a body that comes without a token."""
     upload: int = 256 << 20
     """Bytes of an upload."""
     seconds: float = 60.0
@@ -87,11 +89,16 @@ class Buckets:
 class Guard:
     """What stands between the network and the routes."""
 
-    def __init__(self, app: ASGIApp, folder: Path, limits: Limits) -> None:
-        self.app, self.limits = app, limits
+    def __init__(self, app: ASGIApp, folder: Path, limits: Limits, *, local: bool = True) -> None:
+        """`local`: other machines cannot reach it, so that it may be used without tokens."""
+        self.app, self.limits, self._local = app, limits, local
         self.tokens, self.sessions = Tokens(folder), Sessions(folder)
         self._requests = Buckets(limits.rate, limits.burst)
         self._wrong = Buckets(1.0, limits.tries)
+
+    @property
+    def _needs_tokens(self) -> bool:
+        return not self._local or self.tokens.needed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -115,7 +122,7 @@ class Guard:
         try:
             headers = Headers(scope=scope)
             self._check_origin(scope, headers)
-            limit = self.limits.upload if scope["path"] == UPLOADS else self.limits.body
+            limit = self._limit(scope["path"])
             if not _is_page(scope["path"]):
                 caller = self._caller(scope, headers)
                 scope["state"] = {**scope.get("state", {}), "caller": caller, "guard": self}
@@ -123,7 +130,7 @@ class Guard:
             _check_length(headers, limit)
             await self.app(scope, self._counted(receive, limit), guarded_send)
         except InputError as error:
-            status, more = (error.status, error.headers) if isinstance(error, Refusal) else (400, {})
+            status, more = status_of(error)
             if begun:
                 raise
             await _send_problem(guarded_send, status, str(error), more)
@@ -133,15 +140,21 @@ class Guard:
                 raise
             await _send_problem(guarded_send, 500, "something is wrong with the service, not with the request", {})
 
+    def _limit(self, path: str) -> int:
+        """Bytes of a body: who has shown no token sends one, and no more."""
+        if path == UPLOADS:
+            return self.limits.upload
+        return self.limits.login if path == SESSION or _is_page(path) else self.limits.body
+
     def _check_origin(self, scope: Scope, headers: Headers) -> None:
         """No other site's page uses this service, by whatever name it calls this machine."""
         host = headers.get("host", "")
-        if not self.tokens.needed:
-            if not is_loopback(_hostname(host)):
+        if not self._needs_tokens:
+            if not is_loopback(_hostname(host)) or not is_loopback(_address(scope)):
                 raise Refusal(
                     403,
-                    "a service without tokens answers to localhost, the request names another host; use "
-                    "http://127.0.0.1, or make a token: dkaf token create",
+                    "a service without tokens answers to localhost, the request names another host or comes from one; "
+                    "use http://127.0.0.1, or make a token: dkaf token create",
                 )
             if any(name in headers for name in ("x-forwarded-for", "forwarded", "x-real-ip")):
                 raise Refusal(403, "a service behind a proxy needs tokens, it has none; make one: dkaf token create")
@@ -153,56 +166,50 @@ class Guard:
 
     def _caller(self, scope: Scope, headers: Headers) -> Caller | None:
         """Who asks; None: somebody who wants to log in."""
-        if not self.tokens.needed:
+        if not self._needs_tokens:
             return LOCAL
-        address = (scope.get("client") or ("?", 0))[0]
+        address = _address(scope)
         if scope["path"] == SESSION:
             return None
         scheme, _, secret = headers.get("authorization", "").partition(" ")
         if scheme:
-            self.check_tries(address)
-            token = self.tokens.of(secret.strip()) if scheme.lower() == "bearer" else None
-            if token is None:
-                self._wrong.take(address)
-                raise _unknown("the token is wrong or was revoked")
+            token = self._shown(secret.strip() if scheme.lower() == "bearer" else "", address)
             return Caller(token.name, token.role, token.digest)
         session = cookie_of(headers)
         if session is None:
             raise _unknown("the request has none")
-        token = self.sessions.token_of(session, self.tokens)
-        if token is None:
+        behind = self.sessions.token_of(session, self.tokens)
+        if behind is None:
             raise _unknown("the session is over")
-        return Caller(token.name, token.role, token.digest, session)
+        return Caller(behind.name, behind.role, behind.digest, session)
 
-    def check_tries(self, address: str) -> None:
-        """Refuse an address that guesses tokens."""
-        if self._wrong.left(address) < 1.0:
+    def _shown(self, secret: str, address: str) -> Token:
+        """The token that was shown. An address that shows wrong ones is slowed down; right ones it may show always."""
+        token = self.tokens.of(secret)
+        if token is not None:
+            return token
+        if not self._wrong.take(address):
             raise Refusal(429, "too many wrong tokens came from this address; wait a minute", {"retry-after": "60"})
+        raise _unknown("the token is wrong or was revoked")
 
     def log_in(self, secret: str, address: str) -> str:
         """Exchange a token for the secret of a session."""
-        self.check_tries(address)
-        token = self.tokens.of(secret)
-        if token is None:
-            self._wrong.take(address)
-            raise _unknown("the token is wrong or was revoked")
+        token = self._shown(secret, address)
+        self._check_rate(token.digest)
         return self.sessions.begin(token)
 
     def still(self, caller: Caller) -> bool:
         """Whether a caller of a while ago may still read."""
         if caller.digest is None:
-            return not self.tokens.needed
+            return not self._needs_tokens
+        if caller.session is not None:
+            return self.sessions.token_of(caller.session, self.tokens) is not None
         return any(token.digest == caller.digest for token in self.tokens.all())
 
     def _check_may(self, scope: Scope, headers: Headers, caller: Caller | None) -> None:
         if caller is None:
             return
-        if not self._requests.take(caller.digest or caller.name):
-            raise Refusal(
-                429,
-                f"a token makes {self.limits.rate:g} requests a second in the long run, there were more; wait a second",
-                {"retry-after": "1"},
-            )
+        self._check_rate(caller.digest or caller.name)
         if scope["method"] in READING or scope["path"] == SESSION:
             return
         if caller.role != OPERATOR:
@@ -211,6 +218,14 @@ class Guard:
             sent = headers.get("x-csrf-token", "").encode("latin-1", "replace")
             if not hmac.compare_digest(csrf_of(caller.session).encode(), sent):
                 raise Refusal(403, "a page sends X-CSRF-Token with what changes something, it is missing; log in again")
+
+    def _check_rate(self, name: str) -> None:
+        if not self._requests.take(name):
+            raise Refusal(
+                429,
+                f"a token makes {self.limits.rate:g} requests a second in the long run, there were more; wait a second",
+                {"retry-after": "1"},
+            )
 
     def _counted(self, receive: Receive, limit: int) -> Receive:
         """The body, piece by piece, within its limits. HTTPException, since FastAPI hides others behind a 400."""
@@ -275,6 +290,10 @@ def urlsplit_netloc(origin: str) -> str:
         return urlsplit(origin).netloc.lower()
     except ValueError:
         return ""
+
+
+def _address(scope: Scope) -> str:
+    return str((scope.get("client") or ("?", 0))[0])
 
 
 def _hostname(host: str) -> str:

@@ -5,6 +5,7 @@ has died. The service writes the file before the process begins and after it has
 """
 
 import contextlib
+import dataclasses
 import fcntl
 import json
 import os
@@ -20,6 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from dkaf.errors import InputError
 from dkaf.service.problems import Refusal
 from dkaf.service.shelf import Shelf
 from dkaf.service.tokens import write_private
@@ -50,10 +52,12 @@ class Jobs:
         who: str | None = None,
     ) -> dict[str, Any]:
         """Train a policy of that name on finished campaigns."""
-        from dkaf.settings import recipe
+        from dkaf.settings import Settings, recipe
 
         paths = [str(self._shelf.existing(campaign)) for campaign in dict.fromkeys(campaigns)]
         target = self._shelf.policy_path(name)
+        if unknown := sorted(set(settings or {}) - {field.name for field in dataclasses.fields(Settings)}):
+            raise InputError(f"settings have names of their own, {unknown[0]!r} is none; dkaf train --help lists them")
         recipe("default", "dkaf", "ucb", **(settings or {}))  # refuse before any work
         with self._lock:
             running = [job for job in self._all() if job["state"] == RUNNING]
@@ -146,11 +150,23 @@ class Jobs:
         if not JOB.fullmatch(job) or not self._path(job).is_file():
             raise Refusal(404, f"there is no job {job!r}; GET /api/jobs names those that there are")
         alive = look and self._alive(job)
-        value: dict[str, Any] = json.loads(self._path(job).read_bytes())  # after: what it wrote last is there
+        value = self._written(job)  # after: what it wrote last is there
         if look and value["state"] == RUNNING and not alive:
             value |= {"state": FAILED, "message": "the training's process has ended without a word; begin it again"}
             write_private(self._path(job), value)
         return value
+
+    def _written(self, job: str) -> dict[str, Any]:
+        try:
+            value: dict[str, Any] = json.loads(self._path(job).read_bytes())
+            if value.keys() >= set(SHOWN):
+                return value
+        except (OSError, ValueError, AttributeError):
+            pass
+        return dict.fromkeys(SHOWN, "") | {
+            "job": job, "state": FAILED, "message": "the job's file is not as it was written; begin it again",
+            "done": 0, "total": 0, "policy": None, "campaigns": [],
+        }  # fmt: skip
 
     def _all(self) -> list[dict[str, Any]]:
         found = [self._read(path.stem) for path in self._folder.glob("*.json") if JOB.fullmatch(path.stem)]

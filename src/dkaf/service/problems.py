@@ -4,7 +4,7 @@ import json
 from http import HTTPStatus
 from typing import Any
 
-from dkaf.errors import InputError
+from dkaf.errors import BusyError, DamagedError, InputError, NoRoomError
 
 
 class Refusal(InputError):  # noqa: N818 - it is what it says
@@ -13,6 +13,17 @@ class Refusal(InputError):  # noqa: N818 - it is what it says
     def __init__(self, status: int, sentence: str, headers: dict[str, str] | None = None) -> None:
         super().__init__(sentence)
         self.status, self.headers = status, headers or {}
+
+
+def status_of(error: InputError) -> tuple[int, dict[str, str]]:
+    """Whose fault it is, as HTTP says it, and headers to send."""
+    if isinstance(error, Refusal):
+        return error.status, error.headers
+    if isinstance(error, BusyError):
+        return 503, {"retry-after": "5"}
+    if isinstance(error, NoRoomError):
+        return 507, {}
+    return (500 if isinstance(error, DamagedError) else 400), {}
 
 
 MEDIA_TYPE = "application/problem+json"

@@ -74,8 +74,12 @@ class Shelf:
         file = (status.st_dev, status.st_ino)
         with self._lock:
             opened = self._open.get(name)
-            if opened is None or opened.file != file:
-                opened = Opened(name, Campaign.open(path), file)
+        if opened is None or opened.file != file:
+            opened = Opened(name, Campaign.open(path), file)  # which may take its time: not under the lock
+        with self._lock:
+            known = self._open.get(name)
+            if known is not None and known.file == file:
+                opened = known  # as another thread has opened it
             self._open[name] = opened
             self._open.move_to_end(name)
             while len(self._open) > OPEN:
@@ -136,7 +140,7 @@ class Shelf:
         """What each policy says of itself."""
         from dkaf.policies import describe
 
-        for path in sorted(self.policies.glob("*.safetensors")):
+        for path in sorted(path for path in self.policies.glob("*.safetensors") if path.is_file()):
             try:
                 about = describe(path)
             except InputError as error:

@@ -19,14 +19,14 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dkaf.errors import InputError
+from dkaf.errors import InputError, NoRoomError
 from dkaf.files import flush_folder
 
 VIEWER, OPERATOR = "viewer", "operator"
 ROLES = (VIEWER, OPERATOR)
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 SESSION_SECONDS = 12 * 3600
-MOST_SESSIONS = 1000
+MOST_SESSIONS = 20  # of a token
 
 
 class Token(NamedTuple):
@@ -55,11 +55,13 @@ class Tokens:
     def __init__(self, folder: Path) -> None:
         self._path = folder / "tokens.json"
         self._read: tuple[tuple[int, int, int], list[Token]] | None = None
+        self._needed = False
 
     @property
     def needed(self) -> bool:
-        """Whether requests need one."""
-        return self._path.exists()
+        """Whether requests need one. A file that goes away while the service runs does not open it."""
+        self._needed = self._needed or self._path.exists()
+        return self._needed
 
     def all(self) -> list[Token]:
         """Those that hold now."""
@@ -133,8 +135,10 @@ class Sessions:
         secret = secrets.token_urlsafe(32)
         with self._lock:
             now = time.time()
-            kept = [(key, value) for key, value in self._known.items() if value.get("until", 0) > now]
-            self._known = dict(kept[-MOST_SESSIONS + 1 :])
+            self._known = {key: value for key, value in self._known.items() if value.get("until", 0) > now}
+            same = [key for key, value in self._known.items() if value.get("token") == token.digest]
+            for key in same[: max(0, len(same) - MOST_SESSIONS + 1)]:
+                del self._known[key]  # the oldest of this token; nobody else's
             self._known[_digest(secret)] = {"token": token.digest, "until": now + SESSION_SECONDS}
             write_private(self._path, self._known)
         return secret
@@ -193,7 +197,7 @@ def write_private(path: Path, value: Any) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             beside.unlink()
-        raise InputError(f"{path} cannot be written: {error.strerror or error}; make room, or check rights") from error
+        raise NoRoomError(f"{path} cannot be written: {error.strerror or error}; make room, or check rights") from error
 
 
 def _digest(secret: str) -> str:

@@ -13,7 +13,7 @@ from python_multipart.exceptions import MultipartParseError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from dkaf.errors import InputError
-from dkaf.service.problems import Refusal
+from dkaf.service.problems import Refusal, status_of
 from dkaf.service.shelf import Shelf
 from dkaf.service.tokens import write_private
 from dkaf.sources.preparation import IGNORE, detected
@@ -91,11 +91,11 @@ class Uploads:
         self._shelf = shelf
         self.folder = shelf.folder / "uploads"
 
-    def tidy(self) -> None:
-        """Remove what was never finished, and what is old."""
+    def tidy(self, started: bool = False) -> None:
+        """Remove what is old; when the service has just started, also what was never finished."""
         for path in self.folder.iterdir():
             with contextlib.suppress(OSError):
-                if path.suffix == ".part" or path.stat().st_mtime < time.time() - KEPT_SECONDS:
+                if (started and path.suffix == ".part") or path.stat().st_mtime < time.time() - KEPT_SECONDS:
                     path.unlink()
 
     async def receive(self, content_type: str, body: AsyncIterator[bytes]) -> tuple[Path, str]:
@@ -105,6 +105,7 @@ class Uploads:
             raise Refusal(
                 415, "an upload is multipart/form-data with a part called file, it came as something else; send it so"
             )
+        self.tidy()
         beside = self.folder / f"{secrets.token_hex(16)}.part"
         try:
             with open(beside, "xb") as target:
@@ -146,13 +147,15 @@ class Uploads:
             answer = self._table(kept) | {"filename": plain}
             write_private(self.folder / f"{kept.name}.json", {"filename": plain})
             return answer
-        except InputError as error:
+        except BaseException as error:
             if kept is not None:
                 kept.unlink(missing_ok=True)
-            status, sentence = getattr(error, "status", 400), str(error)
+            if not isinstance(error, InputError):
+                raise
+            (status, headers), sentence = status_of(error), str(error)
             for path in (kept, beside):
                 sentence = sentence.replace(str(path), plain)
-            raise Refusal(status, sentence) from error
+            raise Refusal(status, sentence, headers) from error
         finally:
             beside.unlink(missing_ok=True)
 
@@ -173,9 +176,10 @@ class Uploads:
             return upload
 
     def _policy(self, beside: Path, filename: str) -> dict[str, Any]:
-        from dkaf.policies import load
+        from dkaf.policies import describe, load
 
         load(beside)
+        describe(beside)  # what it says of itself is shown to everybody
         name = re.sub(r"[^A-Za-z0-9_-]+", "-", Path(filename).stem)[:64]
         path = self._shelf.policy_path(name)
         try:

@@ -29,6 +29,7 @@ NO_TEXT = {
     b"\xfe\xff": "in UTF-16; pass --encoding utf-16, or save it as UTF-8",
 }
 LONGEST_FIELD = 1 << 28
+MOST_DECODED, ROWS_AT_ONCE = 1 << 30, 4096  # bytes and rows of a Parquet file, which can be small on disk
 # As programs write them; "Na" is sodium and "none" an additive.
 MISSING = frozenset({"", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL", "<NA>"})
 
@@ -141,7 +142,7 @@ def _csv(name: str, suffix: str, content: bytes, delimiter: str | None, encoding
     if "\0" in text:
         raise InputError(f"a table is text, {name} holds zero bytes; is it a spreadsheet? Save it as CSV")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
-    usual_limit = csv.field_size_limit(LONGEST_FIELD)
+    csv.field_size_limit(LONGEST_FIELD)  # for all threads; putting it back would end another one's reading
     try:
         header = [column.strip() for column in next(reader, [])]
         _check_header(name, header, separator)
@@ -156,8 +157,6 @@ def _csv(name: str, suffix: str, content: bytes, delimiter: str | None, encoding
             rows.append(row)
     except csv.Error as error:
         raise InputError(f"line {reader.line_num} of {name} is no CSV ({error}); correct it") from error
-    finally:
-        csv.field_size_limit(usual_limit)
     fields: Iterable[Sequence[str]] = zip(*rows, strict=True) if rows else [()] * len(header)
     columns: dict[str, Column] = {key: list(values) for key, values in zip(header, fields, strict=True)}
     return Table(name, columns, len(rows))
@@ -209,15 +208,68 @@ def _parquet(path: Path) -> Table:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    values: dict[str, list[Any]] = {}
+    decoded = 0
     try:
-        table = pq.read_table(path)
-    except (pa.ArrowException, OSError) as error:
+        schema = pq.read_schema(path)
+        _check_schema(str(path), schema)
+        values = {name: [] for name in schema.names}
+        # As dictionaries: a text that is repeated a million times is a few bytes, until it is written out.
+        texts = [field.name for field in schema if _is_text(field.type)]
+        with pq.ParquetFile(path, read_dictionary=texts) as file:
+            n_rows = file.metadata.num_rows
+            if n_rows * len(values) * 8 > MOST_DECODED:
+                raise _too_large(str(path))
+            for batch in file.iter_batches(ROWS_AT_ONCE):
+                decoded += sum(map(_decoded_bytes, batch.columns))
+                if decoded > MOST_DECODED:
+                    raise _too_large(str(path))
+                for name, column in zip(schema.names, batch.columns, strict=True):
+                    values[name] += column.to_pylist()
+    except (pa.ArrowException, OSError, UnicodeDecodeError, OverflowError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"{path} is not a whole Parquet file ({reason}); write or copy it again") from error
-    if len(set(table.column_names)) != len(table.column_names):
-        raise InputError(f"columns have names of their own, {path} repeats one; rename it")
-    columns = {name: _values(str(path), name, table.column(name).to_pylist()) for name in table.column_names}
-    return Table(str(path), columns, table.num_rows)
+    return Table(str(path), {name: _values(str(path), name, column) for name, column in values.items()}, n_rows)
+
+
+def _check_schema(name: str, schema: Any) -> None:
+    import pyarrow.types as kinds
+
+    if len(set(schema.names)) != len(schema.names):
+        raise InputError(f"columns have names of their own, {name} repeats one; rename it")
+    for field in schema:
+        kind = field.type.value_type if kinds.is_dictionary(field.type) else field.type
+        plain = (kinds.is_integer, kinds.is_floating, kinds.is_boolean, kinds.is_null)
+        if not (_is_text(kind) or any(is_kind(kind) for is_kind in plain)):
+            raise InputError(
+                f"a field is a number or a text, column {field.name!r} of {name} has {kind}; convert the column or "
+                "leave it out"
+            )
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow.types as kinds
+
+    return bool(kinds.is_string(kind) or kinds.is_large_string(kind))
+
+
+def _decoded_bytes(column: Any) -> int:
+    """What a column takes once its texts are written out."""
+    import pyarrow.compute as pc
+    import pyarrow.types as kinds
+
+    if not kinds.is_dictionary(column.type):
+        return int(column.nbytes)
+    if not _is_text(column.type.value_type):
+        return 8 * len(column)
+    return int(pc.sum(pc.take(pc.binary_length(column.dictionary), column.indices)).as_py() or 0) + 50 * len(column)
+
+
+def _too_large(name: str) -> InputError:
+    return InputError(
+        f"a table is read whole, into at most {MOST_DECODED >> 20} MiB, {name} takes more; leave columns or rows out, "
+        "or search it with dkaf.Search, which reads it in pieces"
+    )
 
 
 def _frame(frame: Any) -> Table:
