@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import sqlite3
+import threading
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -152,7 +153,7 @@ class Store:
                 f"a campaign goes to a file of its own, {path} is there already; name another or remove it"
             )
         check_writable(path)
-        beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+        beside = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.part")  # nobody else's
         try:
             with contextlib.closing(sqlite3.connect(beside, isolation_level=None)) as db:
                 db.execute(f"PRAGMA application_id = {APPLICATION}")
