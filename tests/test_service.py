@@ -216,6 +216,8 @@ def test_a_policy_is_trained_from_finished_campaigns_with_progress(service: Serv
     (tmp_path / "my bread.safetensors").write_bytes((service.folder / "policies" / "learnt.safetensors").read_bytes())
     sent = client.upload(tmp_path / "my bread.safetensors")
     assert (sent["kind"], sent["policy"]) == ("policy", "my-bread")
+    assert client.upload(tmp_path / "my bread.safetensors") == sent  # the same again
+    (tmp_path / "my bread.safetensors").write_bytes(campaigns.policy_bytes())
     refused(409, client.upload, tmp_path / "my bread.safetensors")
     begin(client, tmp_path, "next", policy="my-bread")
     assert client.ask("next")[0]["columns"]["loaf"]

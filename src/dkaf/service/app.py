@@ -15,6 +15,7 @@ import dkaf
 from dkaf.errors import InputError
 from dkaf.service.api import routes
 from dkaf.service.auth import Guard, Limits
+from dkaf.service.description import describe
 from dkaf.service.jobs import Jobs
 from dkaf.service.problems import MEDIA_TYPE, Refusal, of_body, problem
 from dkaf.service.shelf import Shelf
@@ -41,10 +42,8 @@ def create_app(folder: Path, limits: Limits | None = None) -> FastAPI:
     shelf = Shelf(folder)
     uploads = Uploads(shelf)
     uploads.tidy()
-    app = FastAPI(
-        title="dkaf", version=dkaf.__version__, description=dkaf.__doc__ or "", docs_url=None, redoc_url=None,
-        responses={"4XX": {"description": "What is wrong, in one sentence.", "content": {MEDIA_TYPE: {}}}},
-    )  # fmt: skip
+    app = FastAPI(title="dkaf", version=dkaf.__version__, description=dkaf.__doc__ or "", docs_url=None, redoc_url=None)
+    describe(app)
     app.include_router(routes(shelf, uploads, Jobs(shelf)))
     _add_page(app)
     _add_problems(app, shelf)

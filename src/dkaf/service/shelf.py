@@ -140,7 +140,7 @@ class Shelf:
             try:
                 about = describe(path)
             except InputError as error:
-                yield dict.fromkeys(("method", "acquisition", "response", "minimise", "gain_in_words"), None) | {
+                yield dict.fromkeys(("method", "acquisition", "response", "id", "minimise", "gain_in_words"), None) | {
                     "name": path.stem, "columns": {}, "error": self.public(str(error)),
                 }  # fmt: skip
                 continue
