@@ -7,12 +7,14 @@ from typing import Any
 
 import jsonschema
 import pytest
+from lxml import html
 from services import MOLECULES, Local, check_described, example_pool
 
 pytest.importorskip("fastapi", reason="needs the extra dkaf[serve]")
 
 from dkaf.service.app import create_app
 from dkaf.service.description import example, operations
+from dkaf.service.reference import as_html, as_markdown, walk
 
 HERE = "http://127.0.0.1"
 
@@ -117,3 +119,30 @@ def test_real_answers_of_every_route_are_as_described(app: Any, tmp_path: Path) 
     send(401, "POST /api/session")
     everything = {f"{method} {path}" for method, path, _ in operations(described)}
     assert everything - seen == {"GET /api/campaigns/{name}/events", "POST /api/session"}  # of which others hear
+
+
+def test_the_reference_is_what_the_service_says_of_itself(app: Any) -> None:
+    page = Path(__file__).parents[1] / "docs" / "http.md"
+    assert page.read_text() == as_markdown(app.openapi()), (
+        "write it anew: python -m dkaf.service.reference > docs/http.md"
+    )
+    for route in walk(app.openapi()):
+        assert route.title in page.read_text()
+        assert "{" not in route.call.split(" 'http")[1]
+
+
+def test_the_reference_in_the_browser_is_whole_and_runs_nothing(app: Any) -> None:
+    shown = Local(app, HERE).get("/docs")
+    assert shown.headers["content-type"] == "text/html; charset=utf-8"
+    assert shown.text == as_html(app.openapi())
+    root = html.document_fromstring(shown.text)
+    titles = [heading.text_content() for heading in root.iter("h2")]
+    assert titles == [f"{method} {path}" for method, path, _ in operations(app.openapi())]
+    places = {section.get("id") for section in root.iter("section")}
+    assert {link.get("href") for link in root.iterfind(".//li/a")} == {f"#{place}" for place in places}
+    assert len(places) == len(titles)
+    assert not list(root.iter("script", "style"))
+    assert not [
+        element for element in root.iter() if any(name == "style" or name[:2] == "on" for name in element.attrib)
+    ]
+    assert Local(app, HERE).get("/static/style.css").status_code == 200

@@ -7,7 +7,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, PlainTextResponse, Response
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
@@ -15,9 +15,10 @@ import dkaf
 from dkaf.errors import InputError
 from dkaf.service.api import routes
 from dkaf.service.auth import Guard, Limits
-from dkaf.service.description import describe
+from dkaf.service.description import describe, methods_at
 from dkaf.service.jobs import Jobs
 from dkaf.service.problems import MEDIA_TYPE, Refusal, of_body, problem
+from dkaf.service.reference import as_html
 from dkaf.service.shelf import Shelf
 from dkaf.service.tokens import check_host
 from dkaf.service.uploads import Uploads
@@ -59,7 +60,7 @@ def _add_page(app: FastAPI) -> None:
 
     @app.get("/docs", include_in_schema=False)
     def docs() -> Response:  # FastAPI's own page loads scripts from elsewhere
-        return RedirectResponse("/openapi.json")
+        return HTMLResponse(as_html(app.openapi()))
 
     app.mount("/static", StaticFiles(directory=PAGE, check_dir=False), name="static")
 
@@ -78,9 +79,17 @@ def _add_problems(app: FastAPI, shelf: Shelf) -> None:
         return answer(422, of_body(error.errors()))
 
     @app.exception_handler(HTTPException)
-    async def other(_: Request, error: HTTPException) -> Response:
-        said = NOTHING if (error.status_code, error.detail) == (404, "Not Found") else str(error.detail)
-        return answer(error.status_code, said, dict(error.headers or {}))
+    async def other(request: Request, error: HTTPException) -> Response:
+        said, headers = str(error.detail), dict(error.headers or {})
+        if (error.status_code, said) == (404, "Not Found"):
+            said = NOTHING
+        allowed = ", ".join(methods_at(app.openapi(), request.url.path))
+        if error.status_code == 405 and allowed:  # Starlette names those of the first route alone
+            said, headers = (
+                f"this address takes {allowed}, {request.method} came; use one",
+                {"allow": allowed},
+            )
+        return answer(error.status_code, said, headers)
 
 
 def serve(folder: Path, host: str, port: int, limits: Limits, started: Any = None) -> None:

@@ -13,10 +13,14 @@ KEY = r"^[A-Za-z0-9_.:-]{1,128}$"
 POOL = "0123456789abcdef0123456789abcdef.csv"
 LONGEST_ID = 100_000
 
-Name = Annotated[str, InPath(description="The campaign's name.", examples=["screen"])]
+Name = Annotated[
+    str, InPath(description="The campaign's name.", examples=["screen"], json_schema_extra={"pattern": NAME})
+]  # said here, and checked where it becomes a path: what is none is not found
 Row = Annotated[int, InPath(description="A row of the pool, from 0.", examples=[1])]
 JobName = Annotated[str, InPath(description="What POST /api/jobs called it.", examples=["0123456789abcdef"])]
-CandidateId = Annotated[str, Query(description="The candidate's id.", max_length=LONGEST_ID, examples=["CCO"])]
+CandidateId = Annotated[
+    str, Query(description="The candidate's id; where it is longer, name its row.", max_length=5000, examples=["CCO"])
+]
 Key = Annotated[
     str | None,
     Field(

@@ -1,5 +1,6 @@
 """What the service says of itself: OpenAPI, with who may call each route and an example of everything."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -40,6 +41,17 @@ def operations(described: Json) -> Iterator[tuple[str, str, Json]]:
     for path, methods in described["paths"].items():
         for method, operation in methods.items():
             yield method.upper(), path, operation
+
+
+def methods_at(described: Json, path: str) -> list[str]:
+    """What a path may be asked with."""
+    found = [
+        method.upper()
+        for known, methods in described["paths"].items()
+        if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", known), path)
+        for method in methods
+    ]
+    return list(dict.fromkeys(found))
 
 
 def resolved(described: Json, schema: Json) -> Json:
