@@ -9,6 +9,7 @@ import anyio
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.concurrency import run_in_threadpool
+from starlette.types import Receive, Scope, Send
 
 import dkaf
 from dkaf.campaign.campaign import Campaign
@@ -41,11 +42,28 @@ LISTENERS = 200
 HEARTBEAT = 15  # seconds
 
 
+class Listening(StreamingResponse):
+    """A stream that has one of a limited number of places, from its beginning until its client has gone."""
+
+    def __init__(self, places: "set[Listening]", changes: AsyncIterator[str]) -> None:
+        if len(places) >= LISTENERS:
+            raise Refusal(429, f"{LISTENERS} clients listen at once, so many do; wait", {"retry-after": "10"})
+        super().__init__(changes, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+        self._places = places
+        places.add(self)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._places.discard(self)
+
+
 def routes(shelf: Shelf, uploads: Uploads, jobs: Jobs) -> APIRouter:
     """All of them."""
     api = APIRouter(prefix="/api")
     listening = anyio.CapacityLimiter(4)  # threads of their own: who listens keeps nobody from asking
-    listeners = 0
+    listeners: set[Listening] = set()
 
     def status(opened: Opened) -> JSONResponse:
         told = shelf.status(opened)
@@ -207,31 +225,24 @@ def routes(shelf: Shelf, uploads: Uploads, jobs: Jobs) -> APIRouter:
     async def events(name: Name, request: Request) -> StreamingResponse:
         """Server-sent events: `changed` whenever something happened, also through another process."""
         path = await run_in_threadpool(shelf.existing, name)
-        if listeners >= LISTENERS:
-            raise Refusal(429, f"{LISTENERS} clients listen at once, so many do; wait", {"retry-after": "10"})
         caller, guard = _caller(request), _guard(request)
 
         async def changes() -> AsyncIterator[str]:
-            nonlocal listeners
-            listeners += 1
-            try:
-                known, quiet = None, 0
-                while guard.still(caller):
-                    try:
-                        seen = await anyio.to_thread.run_sync(last_event, path, limiter=listening)
-                    except InputError:
-                        return
-                    if seen != known:
-                        known, quiet = seen, 0
-                        yield f'event: changed\ndata: {{"events": {seen}}}\n\n'
-                    elif (quiet := quiet + 1) >= HEARTBEAT:
-                        quiet = 0
-                        yield ": still here\n\n"
-                    await asyncio.sleep(1.0)
-            finally:
-                listeners -= 1
+            known, quiet = None, 0
+            while guard.still(caller):
+                try:
+                    seen = await anyio.to_thread.run_sync(last_event, path, limiter=listening)
+                except InputError:
+                    return
+                if seen != known:
+                    known, quiet = seen, 0
+                    yield f'event: changed\ndata: {{"events": {seen}}}\n\n'
+                elif (quiet := quiet + 1) >= HEARTBEAT:
+                    quiet = 0
+                    yield ": still here\n\n"
+                await asyncio.sleep(1.0)
 
-        return StreamingResponse(changes(), media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+        return Listening(listeners, changes())
 
     @api.post(
         "/uploads",

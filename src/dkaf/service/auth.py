@@ -192,6 +192,8 @@ class Guard:
         """Whether a caller of a while ago may still read."""
         if caller.digest is None:
             return not self.tokens.needed
+        if caller.session is not None:
+            return self.sessions.token_of(caller.session, self.tokens) is not None
         return any(token.digest == caller.digest for token in self.tokens.all())
 
     def _check_may(self, scope: Scope, headers: Headers, caller: Caller | None) -> None:
