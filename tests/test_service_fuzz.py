@@ -106,29 +106,32 @@ DEEP = [
 ]
 
 
-def test_what_names_things_that_there_are_is_answered_as_described_too(running: Running) -> None:
+@pytest.mark.parametrize(("method", "path"), DEEP)
+def test_what_names_things_that_there_are_is_answered_as_described_too(
+    running: Running, method: str, path: str
+) -> None:
     """The same with the campaign, the pool and the candidates of the examples put in, so that there is work to do."""
-    answered = set()
-    for method, path in DEEP:
-        operation = schema[path][method]
+    answered = []
 
-        @QUIET
-        @given(case=operation.as_strategy(), molecule=st.sampled_from(MOLECULES), column=st.sampled_from(COLUMNS))
-        def fuzz(case: Any, molecule: str, column: str | None, route: tuple[str, str] = (method, path)) -> None:
-            if "name" in (case.path_parameters or {}):
-                case.path_parameters["name"] = "screen"
-            if "id" in (case.query or {}):
-                case.query["id"] = molecule
-            if isinstance(case.body, dict):
-                case.body |= {name: value for name, value in REAL.items() if name in case.body}
-                if "id" in case.body:
-                    case.body["id"] = column if "pool" in case.body else molecule
-                for measured in case.body.get("measurements", []):
-                    measured["id"] = molecule
-            answer = case.call_and_validate(base_url=running.address, headers=running.headers, checks=checks())
-            answered.add((*route, answer.status_code))
-            if answer.status_code == 202:  # it was begun; two at once are enough for this machine
-                running.client.cancel(answer.json()["job"])
+    @QUIET
+    @given(
+        case=schema[path][method].as_strategy(), molecule=st.sampled_from(MOLECULES), column=st.sampled_from(COLUMNS)
+    )
+    def fuzz(case: Any, molecule: str, column: str | None) -> None:
+        if "name" in (case.path_parameters or {}):
+            case.path_parameters["name"] = "screen"
+        if "id" in (case.query or {}):
+            case.query["id"] = molecule
+        if isinstance(case.body, dict):
+            case.body |= {name: value for name, value in REAL.items() if name in case.body}
+            if "id" in case.body:
+                case.body["id"] = column if "pool" in case.body else molecule
+            for measured in case.body.get("measurements", []):
+                measured["id"] = molecule
+        answer = case.call_and_validate(base_url=running.address, headers=running.headers, checks=checks())
+        answered.append(answer.status_code)
+        if answer.status_code == 202:  # it was begun; this machine has other things to do
+            running.client.cancel(answer.json()["job"])
 
-        fuzz()
-    assert {(method, path) for method, path, status in answered if status < 300} == set(DEEP)
+    fuzz()
+    assert any(status < 300 for status in answered), answered

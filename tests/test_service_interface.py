@@ -13,6 +13,7 @@ from services import MOLECULES, Local, check_described, example_pool
 pytest.importorskip("fastapi", reason="needs the extra dkaf[serve]")
 
 from dkaf.service.app import create_app
+from dkaf.service.bodies import POOL
 from dkaf.service.description import example, operations
 from dkaf.service.reference import as_html, as_markdown, walk
 
@@ -146,3 +147,20 @@ def test_the_reference_in_the_browser_is_whole_and_runs_nothing(app: Any) -> Non
         element for element in root.iter() if any(name == "style" or name[:2] == "on" for name in element.attrib)
     ]
     assert Local(app, HERE).get("/static/style.css").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [(200, {"n": 1.0}), (422, {"n": "1"}), (422, {"n": True}), (422, {"n": 1.5}), (422, {"n": None}), (422, {"m": 1})],
+)
+def test_a_body_is_taken_as_it_is_and_not_guessed_at(app: Any, status: int, body: Any) -> None:
+    here = Local(app, HERE)
+    assert here.post("/api/campaigns", json={"name": "screen", "pool": POOL, "budget": 20.0}).status_code == 201
+    assert here.post("/api/campaigns/screen/ask", json=body).status_code == status
+
+
+def test_an_address_says_what_it_takes(app: Any) -> None:
+    answer = Local(app, HERE).request("PUT", "/api/campaigns")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, POST")
+    assert answer.json()["detail"] == "this address takes GET, POST, PUT came; use one"
+    assert Local(app, HERE).request("PUT", "/docs").headers["allow"] == "GET"
