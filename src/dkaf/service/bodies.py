@@ -29,8 +29,8 @@ Key = Annotated[
         examples=["b7e2-1"],
     ),
 ]
-Whole = Annotated[int, BeforeValidator(lambda n: int(n) if isinstance(n, float) and n.is_integer() else n)]
-"""A whole number, which some write as 20.0."""
+WHOLE = BeforeValidator(lambda n: int(n) if isinstance(n, float) and n.is_integer() else n)
+"""After a whole number's limits, or they are not described: some write it as 20.0."""
 Column = Annotated[str, Field(max_length=1000)]
 
 
@@ -51,7 +51,7 @@ class NewCampaign(Body):
     ] = None
     response: Annotated[Column | None, Field(description="What is measured.", examples=["potency"])] = None
     budget: Annotated[
-        Whole | None, Field(ge=1, le=10**9, description="How many evaluations; null: no limit.", examples=[20])
+        int | None, Field(ge=1, le=10**9, description="How many evaluations; null: no limit.", examples=[20]), WHOLE
     ] = None
     minimise: Annotated[bool | None, Field(description="Whether smaller is better; null: as the policy says.")] = None
     kinds: Annotated[
@@ -63,14 +63,14 @@ class NewCampaign(Body):
         ),
     ] = {}
     impute: Annotated[bool, Field(description="Whether missing numbers are filled in.")] = False
-    seed: Annotated[Whole, Field(ge=0, lt=2**62, description="Of what is drawn at random.")] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**62, description="Of what is drawn at random."), WHOLE] = 0
     key: Key = None
 
 
 class Ask(Body):
     """How many candidates."""
 
-    n: Annotated[Whole, Field(ge=1, le=1024, description="How many.", examples=[1])] = 1
+    n: Annotated[int, Field(ge=1, le=1024, description="How many.", examples=[1]), WHOLE] = 1
     request_id: Key = None
     ignore_pool_file: Annotated[
         bool, Field(description="Go on with the candidates kept, if the pool's file has changed on the service's disk.")
