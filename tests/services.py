@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -48,6 +49,37 @@ class Service:
         self.process.terminate()
         self.process.communicate()
         self._log.close()
+
+
+MOLECULES = ("CCO", "CCN", "CCC", "CCCl", "CC=O", "CCS", "CCCO", "CCCN", "CC(C)O", "CC(C)N", "c1ccccc1", "c1ccccc1O")
+
+
+def example_pool(folder: Path) -> None:
+    """The upload that the interface's examples name."""
+    from dkaf.service.bodies import POOL
+
+    rows = [f"{smiles},{0.5 * number:g}" for number, smiles in enumerate(MOLECULES, 1)]
+    (folder / "uploads" / POOL).write_text("\n".join(["smiles,dose", *rows, ""]))
+
+
+def check_described(described: dict[str, Any], method: str, path: str, answer: Any) -> str:
+    """An answer has the status, the kind and the fields that the description says; which route it is of."""
+    import jsonschema
+
+    (route,) = [
+        known
+        for known in described["paths"]
+        if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", known), path.partition("?")[0])
+        and method.lower() in described["paths"][known]
+    ]
+    answers = described["paths"][route][method.lower()]["responses"]
+    assert str(answer.status_code) in answers, (method, path, answer.status_code, answer.text)
+    content = answers[str(answer.status_code)]["content"]
+    kind = answer.headers["content-type"].partition(";")[0]
+    assert kind in content, (method, path, kind)
+    value = answer.json() if kind.endswith("json") else answer.text
+    jsonschema.validate(value, content[kind]["schema"] | {"components": described["components"]})
+    return f"{method} {route}"
 
 
 class Local:

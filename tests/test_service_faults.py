@@ -150,7 +150,7 @@ def test_who_listens_does_not_keep_the_service_from_ending(tmp_path: Path) -> No
 def test_a_full_disk_and_a_busy_file_are_the_services_fault_and_not_the_callers() -> None:
     assert status_of(NoRoomError("x"))[0] == 507
     assert status_of(BusyError("x")) == (503, {"retry-after": "5"})
-    assert status_of(DamagedError("x"))[0] == 500
+    assert status_of(DamagedError("x"))[0] == 409
     assert status_of(InputError("x"))[0] == 400
 
 

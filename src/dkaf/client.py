@@ -101,15 +101,18 @@ class Client:
             "Content-Type": f"multipart/form-data; boundary={boundary}",
             "Content-Length": str(len(head) + size + len(tail)),
         }
-        try:
-            with self._open("POST", "/api/uploads", body(), headers) as answer:
-                return cast("dict[str, Any]", json.loads(answer.read()))
-        except (URLError, HTTPException, ConnectionError, TimeoutError) as error:
-            limit = int(self.about()["upload_limit"])  # who closes the door in the middle has a reason
-            if size > limit:
-                sentence = f"an upload has at most {limit} bytes, {path} has {size}; send less, or raise --upload-limit"
-                raise ServiceError(413, sentence) from error
-            raise InputError(f"{self._address} gives no answer ({error}); send {path} again") from error
+        for tries_left in range(self._retries, -1, -1):  # kept twice, a pool has two names, and one is used
+            try:
+                with self._open("POST", "/api/uploads", body(), headers) as answer:
+                    return cast("dict[str, Any]", json.loads(answer.read()))
+            except (URLError, HTTPException, ConnectionError, TimeoutError) as error:
+                limit = int(self.about()["upload_limit"])  # who closes the door in the middle has a reason
+                if size > limit:
+                    sentence = f"an upload has at most {limit} bytes, {path} has {size}; send less, or raise"
+                    raise ServiceError(413, f"{sentence} --upload-limit") from error
+                if not tries_left:
+                    raise InputError(f"{self._address} gives no answer ({error}); send {path} again") from error
+        raise AssertionError
 
     def create(
         self,
@@ -124,21 +127,27 @@ class Client:
         kinds: Mapping[str, str] | None = None,
         impute: bool = False,
         seed: int = 0,
+        key: str | None = None,
     ) -> dict[str, Any]:
         """Begin a campaign on an uploaded pool; where it is."""
         body = {
             "name": name, "pool": pool, "policy": policy, "id": id, "response": response, "budget": budget,
             "minimise": minimise, "kinds": dict(kinds or {}), "impute": impute, "seed": seed,
+            "key": key or uuid.uuid4().hex,
         }  # fmt: skip
-        return cast("dict[str, Any]", self._call("POST", "/api/campaigns", body, again=False))
+        return cast("dict[str, Any]", self._call("POST", "/api/campaigns", body))
 
     def status(self, campaign: str) -> dict[str, Any]:
         """Best so far, history, pending, what is left."""
         return cast("dict[str, Any]", self._call("GET", _at(campaign)))
 
-    def ask(self, campaign: str, n: int = 1, *, request_id: str | None = None) -> list[dict[str, Any]]:
+    def ask(
+        self, campaign: str, n: int = 1, *, ignore_pool_file: bool = False, request_id: str | None = None
+    ) -> list[dict[str, Any]]:
         """The candidates to try next; they stay reserved until told, failed or released."""
-        body = {"n": n, "request_id": request_id or uuid.uuid4().hex}
+        body: dict[str, Any] = {"n": n, "request_id": request_id or uuid.uuid4().hex}
+        if ignore_pool_file:
+            body["ignore_pool_file"] = True
         return cast("list[dict[str, Any]]", self._call("POST", _at(campaign, "ask"), body))
 
     def tell(
@@ -205,6 +214,10 @@ class Client:
         """What each policy says of itself."""
         return cast("list[dict[str, Any]]", self._call("GET", "/api/policies"))
 
+    def remove_policy(self, name: str) -> None:
+        """Remove a policy; campaigns that began with it keep a copy of their own."""
+        self._call("DELETE", f"/api/policies/{quote(name, safe='')}", again=False)
+
     def train(
         self,
         campaigns: Sequence[str],
@@ -212,10 +225,14 @@ class Client:
         *,
         response: str | None = None,
         settings: Mapping[str, Any] | None = None,
+        key: str | None = None,
     ) -> dict[str, Any]:
         """Begin to train a policy on finished campaigns; the job, which goes on by itself."""
-        body = {"campaigns": list(campaigns), "name": name, "response": response, "settings": dict(settings or {})}
-        return cast("dict[str, Any]", self._call("POST", "/api/jobs", body, again=False))
+        body = {
+            "campaigns": list(campaigns), "name": name, "response": response, "settings": dict(settings or {}),
+            "key": key or uuid.uuid4().hex,
+        }  # fmt: skip
+        return cast("dict[str, Any]", self._call("POST", "/api/jobs", body))
 
     def jobs(self) -> list[dict[str, Any]]:
         """All trainings, the newest first."""
@@ -229,10 +246,10 @@ class Client:
         """End a training."""
         return cast("dict[str, Any]", self._call("DELETE", f"/api/jobs/{quote(job, safe='')}"))
 
-    def _call(self, method: str, path: str, body: Any = None, *, again: bool = True) -> Any:
-        """One JSON request. `again`: it may be sent again where no answer came, since twice is once."""
+    def _call(self, method: str, path: str, body: Any = None) -> Any:
+        """One JSON request, sent again where no answer came, since twice is once."""
         data = None if body is None else json.dumps(body).encode()
-        for tries_left in range(self._retries if again else 0, -1, -1):
+        for tries_left in range(self._retries, -1, -1):
             try:
                 with self._open(method, path, data, {"Content-Type": "application/json"} if data else {}) as answer:
                     return json.loads(answer.read())

@@ -78,6 +78,7 @@ class Campaign:
         delimiter: str | None = None,
         encoding: str | None = None,
         seed: int = 0,
+        key: str | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> "Campaign":
         """Begin a campaign on the rows of a table: a CSV, TSV or Parquet file, a pandas or polars frame.
@@ -86,14 +87,15 @@ class Campaign:
         process is fitted to what the campaign observes. `id` is the column that names candidates (by default the one
         that the policy was trained with; without any, rows are called 1, 2, ...). `known` are measurements of this pool
         made before: a table with the ids and the column `response`, what `export` wrote, or another campaign. `kinds`
-        says what columns are, for "gp", where detection errs. `progress` gets how many candidates are prepared, and of
-        how many.
+        says what columns are, for "gp", where detection errs. `key` is kept with it, for who wants to see later whether
+        this is the one it made. `progress` gets how many candidates are prepared, and of how many.
         """
         from dkaf.campaign.creation import create
 
         create(
             Path(path), pool, policy, id=id, budget=budget, minimise=minimise, known=known, response=response,
-            kinds=kinds, impute=impute, delimiter=delimiter, encoding=encoding, seed=seed, progress=progress,
+            kinds=kinds, impute=impute, delimiter=delimiter, encoding=encoding, seed=seed, key=key,
+            progress=progress,
         )  # fmt: skip
         return cls(path)
 
@@ -109,6 +111,12 @@ class Campaign:
     def path(self) -> str:
         """Where it is kept."""
         return str(self._store.path)
+
+    @property
+    def creation_key(self) -> str | None:
+        """What its creator called the making of it, if anything."""
+        key: str | None = self._about.get("creation_key")
+        return key
 
     @property
     def minimise(self) -> bool:

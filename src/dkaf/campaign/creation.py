@@ -42,6 +42,7 @@ def create(
     delimiter: str | None,
     encoding: str | None,
     seed: int,
+    key: str | None,
     progress: Callable[[int, int], None] | None,
 ) -> Store:
     """Read and check everything, then write the file."""
@@ -84,7 +85,7 @@ def create(
         "seed": seed,
         "pool": identity(Path(pool)) if isinstance(pool, str | os.PathLike) else {"path": None},
         "preparation": preparation.describe(),
-    }
+    } | ({} if key is None else {"creation_key": key})
     things = {"campaign": json.dumps(about).encode(), "budget": json.dumps(budget).encode(), "policy": weights}
     return Store.create(path, things, ids, _blocks(table, features), measured)
 

@@ -3,116 +3,83 @@
 import asyncio
 import importlib.util
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from typing import Any
 
 import anyio
 from fastapi import APIRouter, Request, Response
-from fastapi import Path as InPath
-from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, StrictStr
+from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.concurrency import run_in_threadpool
+from starlette.types import Receive, Scope, Send
 
 import dkaf
 from dkaf.campaign.campaign import Campaign
 from dkaf.errors import InputError
+from dkaf.service import answers as said
+from dkaf.service.answers import WITH_BODY, answers
 from dkaf.service.auth import COOKIE, Guard, cookie_of
+from dkaf.service.bodies import (
+    FILE,
+    Ask,
+    CandidateId,
+    JobName,
+    Login,
+    Name,
+    NewCampaign,
+    NewJob,
+    PolicyName,
+    Release,
+    Row,
+    Tell,
+    Undo,
+)
 from dkaf.service.jobs import Jobs
 from dkaf.service.problems import Refusal
-from dkaf.service.shelf import NAME, Opened, Shelf, last_event
+from dkaf.service.shelf import Opened, Shelf, last_event
 from dkaf.service.tokens import SESSION_SECONDS, Caller, csrf_of
 from dkaf.service.uploads import Uploads
 from dkaf.service.views import finite, plots, row_of, why
 
 LISTENERS = 200
 HEARTBEAT = 15  # seconds
-KEY = r"^[A-Za-z0-9_.:-]{1,128}$"
-Name = Annotated[str, InPath(description="The campaign's name.", examples=["screen"])]
-Key = Annotated[str | None, Field(pattern=KEY, description="The same one twice is one.", examples=["b7e2-1"])]
 
 
-class Body(BaseModel):
-    """A body with nothing else in it."""
+class Listening(StreamingResponse):
+    """A stream that has one of a limited number of places, from its beginning until its client has gone."""
 
-    model_config = ConfigDict(extra="forbid")
+    def __init__(self, places: "set[Listening]", changes: AsyncIterator[str]) -> None:
+        if len(places) >= LISTENERS:
+            raise Refusal(429, f"{LISTENERS} clients listen at once, so many do; wait", {"retry-after": "10"})
+        super().__init__(changes, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+        self._places = places
+        places.add(self)
 
-
-class NewCampaign(Body):
-    """A campaign to begin."""
-
-    name: Annotated[str, Field(pattern=NAME, examples=["screen"])]
-    pool: Annotated[str, Field(max_length=64, description="What POST /api/uploads called it.")]
-    policy: Annotated[str, Field(max_length=64, examples=["gp"])] = "gp"
-    id: Annotated[str | None, Field(max_length=1000, examples=["smiles"])] = None
-    response: Annotated[str | None, Field(max_length=1000, examples=["potency"])] = None
-    budget: Annotated[int | None, Field(ge=1, le=10**9, examples=[20])] = None
-    minimise: bool | None = None
-    kinds: dict[str, str] = {}
-    impute: bool = False
-    seed: Annotated[int, Field(ge=0, lt=2**62)] = 0
-
-
-class Ask(Body):
-    """How many candidates."""
-
-    n: Annotated[int, Field(ge=1, le=1024)] = 1
-    request_id: Key = None
-
-
-class Measured(Body):
-    """What a candidate gave, or that it failed."""
-
-    id: Annotated[str, Field(max_length=100_000, examples=["CCO"])]
-    value: Annotated[StrictFloat | StrictInt | StrictStr | None, Field(examples=[6.9])] = None
-    failed: bool = False
-
-
-class Tell(Body):
-    """Measurements: all of them are told, or none."""
-
-    measurements: Annotated[list[Measured], Field(min_length=1, max_length=100_000)]
-    key: Key = None
-
-
-class Release(Body):
-    """A candidate to be asked for again."""
-
-    id: Annotated[str, Field(max_length=100_000)]
-    key: Key = None
-
-
-class Undo(Body):
-    """Nothing but a key."""
-
-    key: Key = None
-
-
-class NewJob(Body):
-    """A policy to train."""
-
-    campaigns: Annotated[list[Annotated[str, Field(max_length=64)]], Field(min_length=1, max_length=10_000)]
-    name: Annotated[str, Field(pattern=NAME, examples=["assay"])]
-    response: Annotated[str | None, Field(max_length=1000)] = None
-    settings: Annotated[dict[str, bool | int | float | str | None], Field(max_length=64)] = {}
-
-
-class Login(Body):
-    """A token, to be exchanged for a cookie."""
-
-    token: Annotated[str, Field(max_length=1000)]
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._places.discard(self)
 
 
 def routes(shelf: Shelf, uploads: Uploads, jobs: Jobs, demo: str | None = None) -> APIRouter:
     """All of them but the demo's; `demo` is the corpus it plays with."""
     api = APIRouter(prefix="/api")
     listening = anyio.CapacityLimiter(4)  # threads of their own: who listens keeps nobody from asking
-    listeners = 0
+    listeners: set[Listening] = set()
 
     def status(opened: Opened) -> JSONResponse:
         told = shelf.status(opened)
         pool = told["pool"]
         return _json(told | {"pool": None if pool is None else uploads.filename(pool)})
 
-    @api.get("/about")
+    def begun(name: str, key: str | None, mine: bool = False) -> JSONResponse:
+        opened = shelf.open(name)
+        if not mine and (key is None or opened.campaign.creation_key != key):
+            raise Refusal(409, f"campaigns have names of their own, {name!r} is there; name another")
+        answer = status(opened)
+        answer.status_code = 201
+        return answer
+
+    @api.get("/about", responses=answers(200, said.About, "The service and the caller."))
     def about(request: Request) -> JSONResponse:
         """Which version this is, and who the caller is."""
         caller = _caller(request)
@@ -130,44 +97,61 @@ def routes(shelf: Shelf, uploads: Uploads, jobs: Jobs, demo: str | None = None) 
             }
         )
 
-    @api.get("/campaigns")
+    @api.get("/campaigns", responses=answers(200, list[said.Summary], "All campaigns, by name."))
     def campaigns() -> JSONResponse:
         """Every campaign in a few words."""
         return _json(list(shelf.summaries()))
 
-    @api.post("/campaigns", status_code=201)
-    def create(new: NewCampaign) -> JSONResponse:
-        """Begin a campaign on an uploaded pool."""
-        path, pool, policy = shelf.path(new.name), uploads.path(new.pool), shelf.policy(new.policy)
+    @api.post(
+        "/campaigns",
+        status_code=201,
+        responses=answers(201, said.Status, "It has begun.", *WITH_BODY, 404, 409),
+    )
+    def create(new: NewCampaign, request: Request) -> JSONResponse:
+        """Begin a campaign on an uploaded pool. The same key twice, for the same name, begins one."""
+        path, key = shelf.path(new.name), _key(_caller(request), new.key)
         if path.exists():
-            raise Refusal(409, f"campaigns have names of their own, {new.name!r} is there; name another")
+            return begun(new.name, key)
+        pool, policy = uploads.path(new.pool), shelf.policy(new.policy)
         try:
             Campaign.create(
                 path, pool, policy, id=new.id, budget=new.budget, minimise=_direction(new), response=new.response,
-                kinds=new.kinds, impute=new.impute, seed=new.seed,
+                kinds=new.kinds, impute=new.impute, seed=new.seed, key=key,
             )  # fmt: skip
         except InputError as error:
             if path.exists() and "there already" in str(error):
-                raise Refusal(409, f"campaigns have names of their own, {new.name!r} is there; name another") from None
+                return begun(new.name, key)
             raise InputError(str(error).replace(str(pool), uploads.filename(new.pool))) from error
-        answer = status(shelf.open(new.name))
-        answer.status_code = 201
-        return answer
+        return begun(new.name, key, mine=True)
 
-    @api.get("/campaigns/{name}")
+    @api.get("/campaigns/{name}", responses=answers(200, said.Status, "Where it is.", 400, 404))
     def one(name: Name) -> JSONResponse:
         """Where a campaign is: best so far, history, pending, what is left."""
         return status(shelf.open(name))
 
-    @api.post("/campaigns/{name}/ask")
+    @api.post(
+        "/campaigns/{name}/ask",
+        responses=answers(200, list[said.Candidate], "What to try, best first.", *WITH_BODY, 404, 409),
+    )
     def ask(name: Name, body: Ask, request: Request) -> JSONResponse:
         """Which candidates to try next; they are reserved. The same request_id twice gives the same ones."""
         opened, caller = shelf.open(name), _caller(request)
+        if not body.ignore_pool_file and opened.campaign.pool_changed():
+            raise Refusal(
+                409,
+                "a pool stays as it is during a campaign, its file has changed on the service's disk; put it back, or "
+                "go on with the candidates that the campaign keeps: ignore_pool_file",
+            )
         with opened.computing:
-            candidates = opened.campaign.ask(body.n, who=caller.name, key=_key(caller, body.request_id))
+            candidates = opened.campaign.ask(
+                body.n, ignore_pool_file=True, who=caller.name, key=_key(caller, body.request_id)
+            )
         return _json([candidate._asdict() for candidate in candidates])
 
-    @api.post("/campaigns/{name}/tell")
+    @api.post(
+        "/campaigns/{name}/tell",
+        responses=answers(200, said.Status, "Where it is now.", *WITH_BODY, 404),
+    )
     def tell(name: Name, body: Tell, request: Request) -> JSONResponse:
         """What candidates gave; on disk when this answers. The same key twice is told once."""
         opened, caller = shelf.open(name), _caller(request)
@@ -184,35 +168,35 @@ def routes(shelf: Shelf, uploads: Uploads, jobs: Jobs, demo: str | None = None) 
         )
         return status(opened)
 
-    @api.post("/campaigns/{name}/undo")
+    @api.post("/campaigns/{name}/undo", responses=answers(200, said.Undone, "What was taken back.", *WITH_BODY, 404))
     def undo(name: Name, body: Undo, request: Request) -> JSONResponse:
         """Take back the last measurement, failure or release."""
         caller = _caller(request)
         return _json(shelf.open(name).campaign.undo(who=caller.name, key=_key(caller, body.key)))
 
-    @api.post("/campaigns/{name}/release")
+    @api.post("/campaigns/{name}/release", responses=answers(200, said.Status, "Where it is now.", *WITH_BODY, 404))
     def release(name: Name, body: Release, request: Request) -> JSONResponse:
         """A candidate that is pending or failed may be asked for again."""
         opened, caller = shelf.open(name), _caller(request)
         opened.campaign.release(body.id, who=caller.name, key=_key(caller, body.key))
         return status(opened)
 
-    @api.get("/campaigns/{name}/candidates")
-    def candidate_called(name: Name, id: str) -> JSONResponse:  # noqa: A002 - the query's name
+    @api.get("/campaigns/{name}/candidates", responses=answers(200, said.Why, "Why this one.", 400, 404, 422))
+    def candidate_called(name: Name, id: CandidateId) -> JSONResponse:  # noqa: A002 - the query's name
         """Why this candidate: what is expected of it, and the measured ones that are near. It is named by its id."""
         opened = shelf.open(name)
         row = row_of(opened.campaign, id)
         with opened.computing:
             return _json(why(opened.campaign, row))
 
-    @api.get("/campaigns/{name}/candidates/{row}")
-    def candidate(name: Name, row: int) -> JSONResponse:
+    @api.get("/campaigns/{name}/candidates/{row}", responses=answers(200, said.Why, "Why this one.", 400, 404, 422))
+    def candidate(name: Name, row: Row) -> JSONResponse:
         """The same, named by its row in the pool, from 0."""
         opened = shelf.open(name)
         with opened.computing:
             return _json(why(opened.campaign, row))
 
-    @api.get("/campaigns/{name}/plots")
+    @api.get("/campaigns/{name}/plots", responses=answers(200, said.Plots, "What is drawn.", 400, 404))
     def drawn(name: Name) -> JSONResponse:
         """The numbers behind the plots."""
         opened = shelf.open(name)
@@ -222,7 +206,11 @@ def routes(shelf: Shelf, uploads: Uploads, jobs: Jobs, demo: str | None = None) 
                 opened.plots = events, finite(plots(opened.campaign))
             return JSONResponse(opened.plots[1])
 
-    @api.get("/campaigns/{name}/export.csv", response_class=PlainTextResponse)
+    @api.get(
+        "/campaigns/{name}/export.csv",
+        response_class=Response,
+        responses=answers(200, said.CSV, "A row for each, in order.", 400, 404),
+    )
     def export(name: Name) -> Response:
         """What was measured, is pending or failed, with the pool's columns."""
         text = shelf.open(name).campaign.export()
@@ -230,68 +218,82 @@ def routes(shelf: Shelf, uploads: Uploads, jobs: Jobs, demo: str | None = None) 
             text, media_type="text/csv", headers={"content-disposition": f'attachment; filename="{name}.csv"'}
         )
 
-    @api.get("/campaigns/{name}/events", response_class=StreamingResponse)
+    @api.get(
+        "/campaigns/{name}/events",
+        response_class=StreamingResponse,
+        responses=answers(200, said.EVENTS, "A stream that goes on.", 400, 404),
+    )
     async def events(name: Name, request: Request) -> StreamingResponse:
         """Server-sent events: `changed` whenever something happened, also through another process."""
         path = await run_in_threadpool(shelf.existing, name)
-        if listeners >= LISTENERS:
-            raise Refusal(429, f"{LISTENERS} clients listen at once, so many do; wait", {"retry-after": "10"})
         caller, guard = _caller(request), _guard(request)
 
         async def changes() -> AsyncIterator[str]:
-            nonlocal listeners
-            listeners += 1
-            try:
-                known, quiet = None, 0
-                while guard.still(caller) and not request.app.state.closing:
-                    try:
-                        seen = await anyio.to_thread.run_sync(last_event, path, limiter=listening)
-                    except InputError:
-                        return
-                    if seen != known:
-                        known, quiet = seen, 0
-                        yield f'event: changed\ndata: {{"events": {seen}}}\n\n'
-                    elif (quiet := quiet + 1) >= HEARTBEAT:
-                        quiet = 0
-                        yield ": still here\n\n"
-                    await asyncio.sleep(1.0)
-            finally:
-                listeners -= 1
+            known, quiet = None, 0
+            while guard.still(caller) and not request.app.state.closing:
+                try:
+                    seen = await anyio.to_thread.run_sync(last_event, path, limiter=listening)
+                except InputError:
+                    return
+                if seen != known:
+                    known, quiet = seen, 0
+                    yield f'event: changed\ndata: {{"events": {seen}}}\n\n'
+                elif (quiet := quiet + 1) >= HEARTBEAT:
+                    quiet = 0
+                    yield ": still here\n\n"
+                await asyncio.sleep(1.0)
 
-        return StreamingResponse(changes(), media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+        return Listening(listeners, changes())
 
-    @api.post("/uploads", status_code=201, openapi_extra={"requestBody": _FILE})
+    @api.post(
+        "/uploads",
+        status_code=201,
+        openapi_extra={"requestBody": FILE},
+        responses=answers(201, said.SentPool | said.SentPolicy, "It is kept.", 400, 408, 409, 413, 415),
+    )
     async def upload(request: Request) -> JSONResponse:
         """A pool (.csv, .tsv, .parquet) or a policy (.safetensors), as the part `file` of multipart/form-data."""
         beside, filename = await uploads.receive(request.headers.get("content-type", ""), request.stream())
         return _json(await run_in_threadpool(uploads.accept, beside, filename), 201)
 
-    @api.get("/policies")
+    @api.get("/policies", responses=answers(200, list[said.Policy], "All policies, by name."))
     def policies() -> JSONResponse:
         """What each policy says of itself."""
         return _json(list(shelf.described_policies()))
 
-    @api.post("/jobs", status_code=202)
-    def train(body: NewJob, request: Request) -> JSONResponse:
-        """Train a policy on finished campaigns, in the background."""
-        return _json(jobs.begin(body.campaigns, body.name, body.response, body.settings, _caller(request).name), 202)
+    @api.delete("/policies/{policy}", responses=answers(200, said.Nothing, "It is gone.", 400, 404))
+    def remove(policy: PolicyName) -> JSONResponse:
+        """Remove a policy. Campaigns that began with it keep a copy of their own."""
+        shelf.remove_policy(policy)
+        return _json({})
 
-    @api.get("/jobs")
+    @api.post(
+        "/jobs",
+        status_code=202,
+        responses=answers(202, said.Job, "It has begun, and goes on by itself.", *WITH_BODY, 404, 409),
+    )
+    def train(body: NewJob, request: Request) -> JSONResponse:
+        """Train a policy on finished campaigns, in the background. The same key twice trains one."""
+        caller = _caller(request)
+        key = _key(caller, body.key)
+        return _json(jobs.begin(body.campaigns, body.name, body.response, body.settings, caller.name, key), 202)
+
+    @api.get("/jobs", responses=answers(200, list[said.Job], "All trainings."))
     def all_jobs() -> JSONResponse:
         """All trainings, the newest first."""
         return _json(jobs.all())
 
-    @api.get("/jobs/{job}")
-    def one_job(job: str) -> JSONResponse:
+    @api.get("/jobs/{job}", responses=answers(200, said.Job, "How far it is.", 404))
+    def one_job(job: JobName) -> JSONResponse:
         """How far a training is."""
         return _json(jobs.one(job))
 
-    @api.delete("/jobs/{job}")
-    def cancel(job: str) -> JSONResponse:
+    @api.delete("/jobs/{job}", responses=answers(200, said.Job, "How it ended.", 404))
+    def cancel(job: JobName) -> JSONResponse:
         """End a training; one that has ended stays as it is."""
         return _json(jobs.cancel(job))
 
-    @api.post("/session")
+    @api.post("/session", responses=answers(200, said.Session, "The cookie is set.", *WITH_BODY))
     def log_in(body: Login, request: Request) -> JSONResponse:
         """Exchange a token for a cookie that scripts cannot read; changes then need X-CSRF-Token."""
         address = request.client.host if request.client else "?"
@@ -303,7 +305,7 @@ def routes(shelf: Shelf, uploads: Uploads, jobs: Jobs, demo: str | None = None) 
         )  # fmt: skip
         return answer
 
-    @api.delete("/session")
+    @api.delete("/session", responses=answers(200, said.Nothing, "It is over."))
     def log_out(request: Request) -> JSONResponse:
         """End the session."""
         session = cookie_of(request.headers)
@@ -314,20 +316,6 @@ def routes(shelf: Shelf, uploads: Uploads, jobs: Jobs, demo: str | None = None) 
         return answer
 
     return api
-
-
-_FILE = {
-    "required": True,
-    "content": {
-        "multipart/form-data": {
-            "schema": {
-                "type": "object",
-                "required": ["file"],
-                "properties": {"file": {"type": "string", "format": "binary"}},
-            }
-        }
-    },
-}
 
 
 def _json(value: Any, status: int = 200) -> JSONResponse:

@@ -9,7 +9,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, PlainTextResponse, Response
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
@@ -18,8 +18,10 @@ from dkaf.errors import InputError
 from dkaf.service.api import routes
 from dkaf.service.auth import Guard, Limits
 from dkaf.service.demo import demo_routes
+from dkaf.service.description import describe, methods_at
 from dkaf.service.jobs import Jobs
 from dkaf.service.problems import MEDIA_TYPE, of_body, problem, status_of
+from dkaf.service.reference import as_html
 from dkaf.service.scene import Scene
 from dkaf.service.shelf import Shelf
 from dkaf.service.tokens import check_host, is_loopback
@@ -48,10 +50,8 @@ def create_app(
     shelf = Shelf(folder)
     uploads = Uploads(shelf)
     uploads.tidy(started=True)
-    app = FastAPI(
-        title="dkaf", version=dkaf.__version__, description=dkaf.__doc__ or "", docs_url=None, redoc_url=None,
-        responses={"4XX": {"description": "What is wrong, in one sentence.", "content": {MEDIA_TYPE: {}}}},
-    )  # fmt: skip
+    app = FastAPI(title="dkaf", version=dkaf.__version__, description=dkaf.__doc__ or "", docs_url=None, redoc_url=None)
+    describe(app)
     app.state.closing = False
     app.include_router(routes(shelf, uploads, Jobs(shelf), None if scene is None else scene.corpus.name))
     if scene is not None:
@@ -70,7 +70,7 @@ def _add_page(app: FastAPI) -> None:
 
     @app.get("/docs", include_in_schema=False)
     def docs() -> Response:  # FastAPI's own page loads scripts from elsewhere
-        return RedirectResponse("/openapi.json")
+        return HTMLResponse(as_html(app.openapi()))
 
     app.mount("/static", StaticFiles(directory=PAGE, check_dir=False), name="static")
 
@@ -89,9 +89,12 @@ def _add_problems(app: FastAPI, shelf: Shelf) -> None:
         return answer(422, of_body(error.errors()))
 
     @app.exception_handler(HTTPException)
-    async def other(_: Request, error: HTTPException) -> Response:
-        said = PLAINLY.get((error.status_code, str(error.detail)), str(error.detail))
-        return answer(error.status_code, said, dict(error.headers or {}))
+    async def other(request: Request, error: HTTPException) -> Response:
+        said, headers = str(error.detail), dict(error.headers or {})
+        allowed = ", ".join(methods_at(app.openapi(), request.url.path))
+        if error.status_code == 405 and allowed:  # Starlette names those of the first route alone
+            return answer(405, f"this address takes {allowed}, {request.method} came; use one", {"allow": allowed})
+        return answer(error.status_code, PLAINLY.get((error.status_code, said), said), headers)
 
 
 def serve(folder: Path, host: str, port: int, limits: Limits, scene: Scene | None = None, started: Any = None) -> None:

@@ -24,7 +24,7 @@ Picked = Annotated[
 
 def demo_routes(scene: Scene) -> APIRouter:
     """All of them."""
-    api = APIRouter(prefix="/api/demo", tags=["demo"])
+    api = APIRouter(prefix="/api/demo", include_in_schema=False)  # the page's own: there is nothing for programs
 
     @api.get("")
     def about() -> JSONResponse:

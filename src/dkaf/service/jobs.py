@@ -50,8 +50,9 @@ class Jobs:
         response: str | None = None,
         settings: Mapping[str, Any] | None = None,
         who: str | None = None,
+        key: str | None = None,
     ) -> dict[str, Any]:
-        """Train a policy of that name on finished campaigns."""
+        """Train a policy of that name on finished campaigns; what was begun under the same key is that training."""
         from dkaf.settings import Settings, recipe
 
         paths = [str(self._shelf.existing(campaign)) for campaign in dict.fromkeys(campaigns)]
@@ -60,7 +61,11 @@ class Jobs:
             raise InputError(f"settings have names of their own, {unknown[0]!r} is none; dkaf train --help lists them")
         recipe("default", "dkaf", "ucb", **(settings or {}))  # refuse before any work
         with self._lock:
-            running = [job for job in self._all() if job["state"] == RUNNING]
+            known = self._all()
+            for before in known:
+                if key is not None and before.get("key") == key:
+                    return self._shown(before)
+            running = [job for job in known if job["state"] == RUNNING]
             if target.exists() or any(job["name"] == name for job in running):
                 raise Refusal(
                     409, f"policies have names of their own, {name!r} is there or in the making; name another"
@@ -76,6 +81,7 @@ class Jobs:
             value = {
                 "job": job, "name": name, "state": RUNNING, "stage": "starting", "done": 0, "total": 0, "message": "",
                 "policy": None, "campaigns": list(dict.fromkeys(campaigns)), "who": who, "created": created,
+                "key": key,
                 "request": {
                     "paths": paths, "target": str(target), "response": response, "settings": dict(settings or {}),
                 },

@@ -23,7 +23,7 @@ def status_of(error: InputError) -> tuple[int, dict[str, str]]:
         return 503, {"retry-after": "5"}
     if isinstance(error, NoRoomError):
         return 507, {}
-    return (500 if isinstance(error, DamagedError) else 400), {}
+    return (409 if isinstance(error, DamagedError) else 400), {}  # another try does not mend it
 
 
 MEDIA_TYPE = "application/problem+json"

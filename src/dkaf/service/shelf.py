@@ -136,6 +136,13 @@ class Shelf:
             )
         return self.policies / f"{name}.safetensors"
 
+    def remove_policy(self, name: str) -> None:
+        """Campaigns that began with it keep a copy of their own."""
+        path = self.policy_path(name)
+        if not path.is_file():
+            raise Refusal(404, f"there is no policy {name!r}; GET /api/policies names those that there are")
+        path.unlink(missing_ok=True)
+
     def described_policies(self) -> Iterator[dict[str, Any]]:
         """What each policy says of itself."""
         from dkaf.policies import describe
@@ -144,7 +151,7 @@ class Shelf:
             try:
                 about = describe(path)
             except InputError as error:
-                yield dict.fromkeys(("method", "acquisition", "response", "minimise", "gain_in_words"), None) | {
+                yield dict.fromkeys(("method", "acquisition", "response", "id", "minimise", "gain_in_words"), None) | {
                     "name": path.stem, "columns": {}, "error": self.public(str(error)),
                 }  # fmt: skip
                 continue
