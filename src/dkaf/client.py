@@ -216,7 +216,7 @@ class Client:
 
     def remove_policy(self, name: str) -> None:
         """Remove a policy; campaigns that began with it keep a copy of their own."""
-        self._call("DELETE", f"/api/policies/{quote(name, safe='')}", again=False)
+        self._call("DELETE", f"/api/policies/{quote(name, safe='')}")
 
     def train(
         self,
