@@ -163,8 +163,7 @@ def routes(shelf: Shelf, uploads: Uploads, jobs: Jobs) -> APIRouter:
     def ask(name: Name, body: Ask, request: Request) -> JSONResponse:
         """Which candidates to try next; they are reserved. The same request_id twice gives the same ones."""
         opened, caller = shelf.open(name), _caller(request)
-        with opened.computing:
-            candidates = opened.campaign.ask(body.n, who=caller.name, key=_key(caller, body.request_id))
+        candidates = opened.campaign.ask(body.n, who=caller.name, key=_key(caller, body.request_id))
         return _json([candidate._asdict() for candidate in candidates])
 
     @api.post("/campaigns/{name}/tell")
@@ -202,21 +201,21 @@ def routes(shelf: Shelf, uploads: Uploads, jobs: Jobs) -> APIRouter:
         """Why this candidate: what is expected of it, and the measured ones that are near. It is named by its id."""
         opened = shelf.open(name)
         row = row_of(opened.campaign, id)
-        with opened.computing:
+        with opened.campaign.computing:
             return _json(why(opened.campaign, row))
 
     @api.get("/campaigns/{name}/candidates/{row}")
     def candidate(name: Name, row: int) -> JSONResponse:
         """The same, named by its row in the pool, from 0."""
         opened = shelf.open(name)
-        with opened.computing:
+        with opened.campaign.computing:
             return _json(why(opened.campaign, row))
 
     @api.get("/campaigns/{name}/plots")
     def drawn(name: Name) -> JSONResponse:
         """The numbers behind the plots."""
         opened = shelf.open(name)
-        with opened.computing:
+        with opened.campaign.computing:
             events = opened.last_event()
             if opened.plots is None or opened.plots[0] != events:
                 opened.plots = events, finite(plots(opened.campaign))

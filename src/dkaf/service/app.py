@@ -5,6 +5,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
+import anyio.to_thread
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
@@ -22,6 +23,7 @@ from dkaf.service.tokens import check_host
 from dkaf.service.uploads import Uploads
 
 PAGE = Path(__file__).with_name("page")
+THREADS = 160
 FOLDERS = ("campaigns", "policies", "uploads", "jobs")
 WITHOUT_PAGE = "dkaf serves campaigns here; this installation has no page. What machines can ask: /docs\n"
 NOTHING = "there is nothing at this address; /openapi.json says what there is"
@@ -98,9 +100,21 @@ def serve(folder: Path, host: str, port: int, limits: Limits, started: Any = Non
         if started is not None:
             shown = f"[{host}]" if ":" in host else host
             started(f"http://{shown}:{bound.getsockname()[1]}/")
-        uvicorn.Server(config).run(sockets=[bound])
+        _with_threads(uvicorn.Server(config)).run(sockets=[bound])
     finally:
         bound.close()
+
+
+def _with_threads(server: Any) -> Any:
+    """With as many threads as clients that may wait for one another: they are then answered together."""
+    serve = server.serve
+
+    async def with_threads(sockets: list[socket.socket]) -> None:
+        anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
+        await serve(sockets)
+
+    server.serve = with_threads
+    return server
 
 
 def _bound(host: str, port: int) -> socket.socket:

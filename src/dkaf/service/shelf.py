@@ -4,7 +4,7 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,6 @@ class Opened:
     campaign: Campaign
     file: tuple[int, int]
     """Which file it is: one that was replaced is opened again."""
-    computing: threading.Lock = field(default_factory=threading.Lock)
-    """Its search is computed with by one thread at a time."""
     plots: tuple[int, dict[str, Any]] | None = None
     """What was drawn after so many events."""
 
