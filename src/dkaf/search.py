@@ -285,7 +285,7 @@ class Search:
     def _state_at(
         self, policy: GaussianPolicy, points: Any, rows: list[int], places: dict[int, int], events: list[_Event]
     ) -> Any:
-        """What is known of some rows, and of those after them, after the events: taken from the whole pool's if kept."""
+        """What is known of some rows, and those placed after them; taken from the whole pool's where that is kept."""
         kept = self._kept
         if kept is None:
             state, done = policy.begin(points, 1, torch.Generator()), 0

@@ -90,13 +90,16 @@ def serve(folder: Path, host: str, port: int, limits: Limits, started: Any = Non
     """Serve until interrupted; `started` gets the address when it is bound."""
     import uvicorn
 
+    from dkaf.service.connections import patient_for
+
     check_host(folder, host)
     app = create_app(folder, limits)
     bound = _bound(host, port)
     try:
         config = uvicorn.Config(
-            app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=3, lifespan="off"
-        )
+            app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=3,
+            lifespan="off", http=patient_for(limits.headers), ws="none",
+        )  # fmt: skip
         if started is not None:
             shown = f"[{host}]" if ":" in host else host
             started(f"http://{shown}:{bound.getsockname()[1]}/")
