@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import optuna
+from optuna.storages.journal import JournalFileBackend
 
 from benchmarks.load_service import Seen
 
@@ -29,7 +30,7 @@ def storage_of(folder: Path, kind: str, study: str) -> Any:
     if kind.startswith("rdb"):
         url = f"sqlite:///{folder / study}.db"
         return optuna.storages.RDBStorage(url, engine_kwargs={"connect_args": {"timeout": WAIT}})
-    backend = optuna.storages.journal.JournalFileBackend(str(folder / f"{study}.log"))
+    backend = JournalFileBackend(str(folder / f"{study}.log"))
     return optuna.storages.JournalStorage(backend)
 
 
