@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, SupportsFloat
 
 from dkaf.campaign.packing import unpacked_columns
 from dkaf.campaign.store import ASKED, FAILED, RELEASED, TOLD, UNDONE, Event, State, Store, state_of
-from dkaf.campaign.together import Together
+from dkaf.campaign.together import Together, Turns
 from dkaf.campaign.values import Best, Candidate, Measurement, checked_budget, checked_response
 from dkaf.errors import DamagedError, InputError, whole_number
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 MOST_BLOCKS = 4  # of the pool's columns in memory
 TRIES = 3  # at choosing before others have to wait
 MOST_CHOSEN = 64  # for several callers at once
-PROCESSORS = threading.BoundedSemaphore(2)  # more threads that choose at once would only wait for one another
+PROCESSORS = Turns(2)  # more threads that choose at once would only wait for one another
 GP = "gp"
 """Instead of a trained policy: a Gaussian process on what the campaign itself observed."""
 

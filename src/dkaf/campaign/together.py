@@ -6,14 +6,30 @@ which they came. Nobody waits for longer than the work that is under way and the
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Generic, TypeVar
 
 Wish = TypeVar("Wish")
 Answer = TypeVar("Answer")
 
 MOST = 64  # wishes at once
+
+
+class Turns:
+    """So many at once; who has waited for a while goes on anyway, for another's work may be stuck."""
+
+    def __init__(self, n: int, seconds: float = 5.0) -> None:
+        self._free, self._seconds = threading.BoundedSemaphore(n), seconds
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        taken = self._free.acquire(timeout=self._seconds)
+        try:
+            yield
+        finally:
+            if taken:
+                self._free.release()
 
 
 class _Waiting(Generic[Wish, Answer]):
@@ -28,15 +44,15 @@ class _Waiting(Generic[Wish, Answer]):
 class Together(Generic[Wish, Answer]):
     """`work` gets wishes, and gives an answer or an exception for each.
 
-    It is done while `turn` is held, which others may have: who comes until then is still among those who are answered.
+    It is done in a turn of `turns`, which others may have: who comes until then is still among those who are answered.
     """
 
     def __init__(
         self,
         work: Callable[[Sequence[Wish]], Sequence[Answer | BaseException]],
-        turn: AbstractContextManager[object] | None = None,
+        turns: Turns | None = None,
     ) -> None:
-        self._work, self._turn = work, turn or nullcontext()
+        self._work, self._turns = work, turns
         self._waiting: deque[_Waiting[Wish, Answer]] = deque()
         self._working = threading.Lock()
 
@@ -46,7 +62,7 @@ class Together(Generic[Wish, Answer]):
         self._waiting.append(mine)
         with self._working:
             while not mine.done:
-                with self._turn:
+                with nullcontext() if self._turns is None else self._turns.one():
                     self._take_turn()
         if isinstance(mine.answer, BaseException):
             raise mine.answer

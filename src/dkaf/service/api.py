@@ -18,7 +18,7 @@ from dkaf.errors import InputError
 from dkaf.service.auth import COOKIE, Guard, cookie_of
 from dkaf.service.jobs import Jobs
 from dkaf.service.problems import Refusal
-from dkaf.service.shelf import NAME, Opened, Shelf, last_event
+from dkaf.service.shelf import NAME, Opened, Shelf, Watch
 from dkaf.service.tokens import SESSION_SECONDS, Caller, csrf_of
 from dkaf.service.uploads import Uploads
 from dkaf.service.views import finite, plots, row_of, why
@@ -235,7 +235,7 @@ def routes(shelf: Shelf, uploads: Uploads, jobs: Jobs) -> APIRouter:
         path = await run_in_threadpool(shelf.existing, name)
         if listeners >= LISTENERS:
             raise Refusal(429, f"{LISTENERS} clients listen at once, so many do; wait", {"retry-after": "10"})
-        caller, guard = _caller(request), _guard(request)
+        caller, guard, watch = _caller(request), _guard(request), Watch(path)
 
         async def changes() -> AsyncIterator[str]:
             nonlocal listeners
@@ -244,7 +244,7 @@ def routes(shelf: Shelf, uploads: Uploads, jobs: Jobs) -> APIRouter:
                 known, quiet = None, 0
                 while guard.still(caller):
                     try:
-                        seen = await anyio.to_thread.run_sync(last_event, path, limiter=listening)
+                        seen = await anyio.to_thread.run_sync(watch.last_event, limiter=listening)
                     except InputError:
                         return
                     if seen != known:

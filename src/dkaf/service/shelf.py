@@ -2,6 +2,7 @@
 
 import re
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from dkaf.service.problems import Refusal
 
 NAME = r"^[A-Za-z0-9_-]{1,64}$"
 OPEN = 16
+SETTLED = 2.0  # seconds
 
 
 @dataclass
@@ -37,6 +39,25 @@ def last_event(path: Path) -> int:
     store = Store(path)
     with store.reading() as db:
         return store.last_event(db)
+
+
+class Watch:
+    """How much has happened in a campaign's file, which is read only when it has changed: many may watch."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._file, self._events = path, (0, 0, 0), 0
+
+    def last_event(self) -> int:
+        try:
+            status = self._path.stat()
+        except OSError:
+            return last_event(self._path)  # says what is wrong
+        file = (status.st_ino, status.st_mtime_ns, status.st_size)
+        if file != self._file:
+            self._events = last_event(self._path)
+            settled = time.time() - status.st_mtime > SETTLED  # two changes in one tick of the clock look like one
+            self._file = file if settled else (0, 0, 0)
+        return self._events
 
 
 class Shelf:
