@@ -596,26 +596,63 @@ def test_a_file_that_was_replaced_is_noticed_by_who_has_it_open(campaign: dkaf.C
             call()
 
 
-def test_who_tells_while_another_chooses_does_not_wait_and_is_heard(
+def test_who_tells_while_another_chooses_does_not_wait_and_no_candidate_is_named_twice(
     campaign: dkaf.Campaign, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A measurement that comes in while a candidate is chosen has it chosen again."""
+    """The question was asked before the answer came: it is chosen again only where that answer is of the chosen one."""
     chooser = campaign._chooser_here()
     choose, seen = chooser.choose, []
 
     def slow(n: int, state: Any) -> Any:
         seen.append(len(state.told))
         chosen = choose(n, state)
-        if len(seen) == 1:
-            dkaf.Campaign.open(campaign.path).tell("l3", 2.0)
+        dkaf.Campaign.open(campaign.path).tell("l3", 2.0)
         return chosen
 
     monkeypatch.setattr(chooser, "choose", slow)
     campaign.ask()
-    assert seen == [0, 1]
+    assert seen == [0]
+    assert [m.id for m in campaign.history] == ["l3"]
+
+    def taken(n: int, state: Any) -> Any:
+        seen.append(len(state.told))
+        chosen = choose(n, state)
+        if len(seen) == 2:
+            with campaign._reading() as db:
+                name = campaign._store.id_of(db, chosen[0].row)
+            dkaf.Campaign.open(campaign.path).tell(name, 2.0)
+        return chosen
+
+    monkeypatch.setattr(chooser, "choose", taken)
+    (asked,) = campaign.ask()
+    assert seen == [0, 1, 2]
+    assert asked.id not in [m.id for m in campaign.history]
     monkeypatch.setattr("dkaf.campaign.campaign.TRIES", 0)  # as if all of them had been in vain
     campaign.ask()
-    assert (seen, len(campaign.pending)) == ([0, 1, 1], 2)
+    assert (seen, len(campaign.pending)) == ([0, 1, 2, 2], 3)
+
+
+def test_what_threads_ask_and_tell_at_once_is_refused_one_by_one(campaign: dkaf.Campaign) -> None:
+    from dkaf.campaign.campaign import Told, Wish
+
+    campaign.set_budget(4)
+    wishes = [Wish(2, "a", "k1"), Wish(3, "b", None), Wish(2, "c", "k1"), Wish(2, "d", None), Wish(1, "e", None)]
+    answers = campaign._ask_together(wishes)
+    one, _, same, four, _ = answers
+    assert [len(a) if isinstance(a, tuple) else str(a)[:10] for a in answers] == [2, "the budget", 2, 2, "the budget"]
+    assert isinstance(one, tuple)
+    assert isinstance(same, tuple)
+    assert isinstance(four, tuple)
+    assert [c.id for c in one] == [c.id for c in same]
+    assert len({c.id for c in (*one, *four)}) == 4
+    ids = [c.id for c in (*one, *four)]
+    told = [
+        Told([(ids[0], 1.0)], [], "a", "t"), Told([(ids[1], 1.0), ("nobody", 2.0)], [], "b", None),
+        Told([(ids[0], 1.0)], [], "a", "t"), Told([(ids[2], 1.0)], [ids[2]], "c", None),
+        Told([(ids[3], 4.0)], [], "d", None),
+    ]  # fmt: skip
+    assert [refusal is None for refusal in campaign._tell_together(told)] == [True, False, True, False, True]
+    assert [(m.id, m.who) for m in campaign.history] == [(ids[0], "a"), (ids[3], "d")]
 
 
 def test_threads_that_share_a_campaign_get_different_candidates(campaign: dkaf.Campaign) -> None:

@@ -194,3 +194,24 @@ def test_scores_and_gradients_are_finite_in_single_precision_with_duplicates_and
     scores.square().sum().backward()
     for parameter in policy.parameters():
         assert parameter.grad is None or torch.isfinite(parameter.grad).all()
+
+
+def test_beliefs_of_some_candidates_go_on_as_those_of_all() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(30, 3, dtype=torch.float64)
+    K = torch.exp(-0.5 * torch.cdist(x, x) ** 2).unsqueeze(0)
+    noise = torch.tensor(0.1, dtype=torch.float64)
+    whole = Beliefs(torch.zeros(1, 30, dtype=torch.float64), (1 + noise).expand(1, 30), noise, 1)
+
+    def observe(beliefs: Beliefs, covariance: torch.Tensor, place: int, value: float) -> None:
+        beliefs.observe(covariance, torch.tensor([[place]]), torch.tensor([[value]], dtype=torch.float64))
+
+    for place in (4, 9, 17):
+        observe(whole, K[:, place : place + 1], place, 0.1 * place)
+    some = torch.tensor([20, 4, 3, 25])
+    part = whole.at(some)
+    observe(part, K[:, 25:26, some], 3, 1.0)
+    assert not torch.equal(whole.mean[..., some], part.mean)  # it is a copy
+    observe(whole, K[:, 25:26], 25, 1.0)
+    torch.testing.assert_close(part.mean, whole.mean[..., some])
+    torch.testing.assert_close(part.var, whole.var[..., some])

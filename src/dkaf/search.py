@@ -278,10 +278,23 @@ class Search:
         if not rows:
             return []
         points, places = self._placed(joined([self._known_row(row) for row in rows]), known)
-        state = policy.begin(points, 1, torch.Generator())
-        for event in events:
-            state = self._after(points, state, event, places[event.row])
+        self._whole(events)  # if it is kept, the rows are taken from it, and the question goes on from there
+        state = self._state_at(policy, points, rows, places, events)
         return [_Event(row, state.beliefs.mean[0, 0, place].clone(), True) for place, row in enumerate(rows)]
+
+    def _state_at(
+        self, policy: GaussianPolicy, points: Any, rows: list[int], places: dict[int, int], events: list[_Event]
+    ) -> Any:
+        """What is known of some rows, and those placed after them; taken from the whole pool's where that is kept."""
+        kept = self._kept
+        if kept is None:
+            state, done = policy.begin(points, 1, torch.Generator()), 0
+        else:
+            among = torch.tensor([*rows, *places], device=policy.device)
+            state, done = kept.state._replace(beliefs=kept.state.beliefs.at(among)), kept.observed
+        for event in events[done:]:
+            state = self._after(points, state, event, places[event.row])
+        return state
 
     def _believed(
         self, policy: GaussianPolicy, n: int, events: list[_Event], known: dict[int, Rows]
@@ -300,9 +313,7 @@ class Search:
             floor = -math.inf if len(best.rows) == len(self) - len(known) else float(best.scores[-1])
             z = best.z if n > 1 else picked(best.z, torch.tensor([0]))
             points, places = self._placed(z, known)
-            state = policy.begin(points, 1, torch.Generator())
-            for event in events:
-                state = self._after(points, state, event, places[event.row])
+            state = self._state_at(policy, points, best.rows[: len(z)].tolist(), places, events)
             choice, free = 0, torch.ones(len(z), dtype=torch.bool)
             scores = policy.scores(points, state)[0, 0, : len(free)].cpu()
             while True:

@@ -8,13 +8,13 @@ import contextlib
 import json
 import os
 import threading
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, SupportsFloat
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsFloat
 
-from dkaf.campaign.packing import unpacked_columns
-from dkaf.campaign.store import ASKED, FAILED, RELEASED, TOLD, UNDONE, State, Store, state_of
+from dkaf.campaign.rows import Rows
+from dkaf.campaign.store import ASKED, FAILED, RELEASED, TOLD, UNDONE, Event, State, Store, state_of
+from dkaf.campaign.together import Together, Turns
 from dkaf.campaign.values import Best, Candidate, Measurement, checked_budget, checked_response
 from dkaf.errors import DamagedError, InputError, whole_number
 
@@ -27,8 +27,27 @@ if TYPE_CHECKING:
     from dkaf.sources.tables import Table
 
 TRIES = 3  # at choosing before others have to wait
+MOST_CHOSEN = 64  # for several callers at once
+PROCESSORS = Turns(2)  # more threads that choose at once would only wait for one another
 GP = "gp"
 """Instead of a trained policy: a Gaussian process on what the campaign itself observed."""
+
+
+class Wish(NamedTuple):
+    """What one caller asks for."""
+
+    n: int
+    who: str | None
+    key: str | None
+
+
+class Told(NamedTuple):
+    """What one caller tells: all of it or nothing."""
+
+    measurements: list[tuple[str, float]]
+    failed: list[str]
+    who: str | None
+    key: str | None
 
 
 class Campaign:
@@ -54,7 +73,13 @@ class Campaign:
         except ValueError as error:
             raise self._store.damaged(str(error)) from error
         self._chooser: Chooser | None = None
-        self._choosing = threading.Lock()  # one thread at a time, of those that share this object
+        self.computing = threading.RLock()
+        """Held by the one thread that computes with `search`, of those that share this object."""
+        self._filing = threading.RLock()  # by the one that reads or writes: SQLite's own lock is waited for by sleeping
+        self._events: list[Event] = []
+        self._rows = Rows(self._store)
+        self._asking = Together(self._ask_together, PROCESSORS)
+        self._telling = Together(self._tell_together)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> "Campaign":
@@ -150,7 +175,7 @@ class Campaign:
     def pending(self) -> tuple[str, ...]:
         """What was asked for and neither told, failed nor released."""
         with self._reading() as db:
-            return tuple(self._store.id_of(db, row) for row in self._state(db).pending)
+            return tuple(self._rows.id_of(db, row) for row in self._state(db).pending)
 
     @property
     def best(self) -> Best | None:
@@ -182,62 +207,99 @@ class Campaign:
                 f"{self._store.path} was created; put it back, create a new campaign on it with --import, or go on "
                 "with the candidates that the campaign keeps: --ignore-pool-file"
             )
-        with self._choosing:
+        return self._asking.do(Wish(n, who, key))
+
+    def _ask_together(self, wishes: Sequence[Wish]) -> "list[tuple[Candidate, ...] | BaseException]":
+        """Threads that waited for one another ask at once: one choice of several, and one write, instead of many."""
+        with self.computing:
             chooser = self._chooser_here()
             chooser.prepare()
+        answers: list[tuple[Candidate, ...] | BaseException] = []
+        for group in groups(wishes):
+            try:
+                answers += self._ask_group(chooser, group)
+            except InputError as error:
+                answers += [error] * len(group)
+        return answers
+
+    def _ask_group(self, chooser: "Chooser", wishes: Sequence[Wish]) -> "list[tuple[Candidate, ...] | BaseException]":
         for _ in range(TRIES):  # to choose takes time: others should be able to tell meanwhile
             with self._reading() as db:
-                if before := self._asked_before(db, key):
-                    return before
-                seen, state = self._store.last_event(db), self._state(db)
-                self._check_room(db, state, n)
-            with self._choosing:
-                chosen = chooser.choose(n, state)
+                state = self._state(db)
+                n = _granted(self._looked_at(db, state, wishes), wishes)
+            with self.computing:
+                chosen = chooser.choose(n, state) if n else ()
             with self._writing() as db:
-                if self._store.last_event(db) == seen:
-                    return self._reserve(db, chosen, who, key)
-        with self._choosing, self._writing() as db:  # others are too busy: now they wait
-            if before := self._asked_before(db, key):
-                return before
+                state = self._state(db)
+                answers = self._looked_at(db, state, wishes)
+                taken = state.taken()
+                if _granted(answers, wishes) <= n and not any(suggestion.row in taken for suggestion in chosen):
+                    return self._reserved(db, chosen, wishes, answers)
+        with self.computing, self._writing() as db:  # others are too busy: now they wait
             state = self._state(db)
-            self._check_room(db, state, n)
-            return self._reserve(db, chooser.choose(n, state), who, key)
+            answers = self._looked_at(db, state, wishes)
+            n = _granted(answers, wishes)
+            return self._reserved(db, chooser.choose(n, state) if n else (), wishes, answers)
+
+    def _looked_at(
+        self, db: "sqlite3.Connection", state: State, wishes: Sequence[Wish]
+    ) -> "list[tuple[Candidate, ...] | BaseException]":
+        """What was answered before, and what there is no room for; nothing for those that get new candidates."""
+        answers: list[tuple[Candidate, ...] | BaseException] = []
+        given = 0
+        for wish in wishes:
+            try:
+                before = self._asked_before(db, wish.key)
+                if not before:
+                    self._check_room(db, state, wish.n, given)
+                    given += wish.n
+                answers.append(before)
+            except InputError as error:
+                answers.append(error)
+        return answers
+
+    def _reserved(
+        self,
+        db: "sqlite3.Connection",
+        chosen: "Sequence[Suggestion]",
+        wishes: Sequence[Wish],
+        answers: "list[tuple[Candidate, ...] | BaseException]",
+    ) -> "list[tuple[Candidate, ...] | BaseException]":
+        """The answers, with candidates reserved for those that have none yet."""
+        left = list(chosen)
+        for place, wish in enumerate(wishes):
+            if answers[place] == ():
+                own, left = left[: wish.n], left[wish.n :]
+                for suggestion in own:
+                    self._store.add(db, ASKED, suggestion.row, who=wish.who, key=wish.key)
+                answers[place] = self._candidates(db, own)
+        return answers
 
     def _asked_before(self, db: "sqlite3.Connection", key: str | None) -> tuple[Candidate, ...]:
         """What this key was answered with, but for what was expected then."""
         return self._candidates(db, [(row, 0.0, None, None) for row in self._store.rows_of_key(db, (ASKED,), key)])
 
-    def _check_room(self, db: "sqlite3.Connection", state: State, n: int) -> None:
-        """Refuse to ask for more than the budget and the pool have."""
+    def _check_room(self, db: "sqlite3.Connection", state: State, n: int, given: int) -> None:
+        """Refuse to ask for more than the budget and the pool have, when so many are being given out."""
         left = self._left(db, state)
+        left = None if left is None else max(0, left - given)
         if left is not None and n > left:
             raise InputError(
                 f"the budget is {self._budget(db)} evaluations, {left} are left and {n} were asked for; ask for "
                 f"fewer, or raise it: dkaf campaign budget {self._store.path} N"
             )
-        free = self._store.n_candidates(db) - len(
-            {event.row for event in state.told} | state.pending.keys() | state.failed.keys()
-        )
+        free = self._store.n_candidates(db) - len(state.taken()) - given
         if n > free:
             way_out = "ask for fewer" if free else "the pool is used up, unless you release some"
             raise InputError(f"{n} candidates were asked for, {free} are neither told, pending nor failed; {way_out}")
-
-    def _reserve(
-        self, db: "sqlite3.Connection", chosen: "Sequence[Suggestion]", who: str | None, key: str | None
-    ) -> tuple[Candidate, ...]:
-        for suggestion in chosen:
-            self._store.add(db, ASKED, suggestion.row, who=who, key=key)
-        return self._candidates(db, chosen)
 
     def _candidates(
         self, db: "sqlite3.Connection", chosen: Sequence[tuple[int, float, float | None, float | None]]
     ) -> tuple[Candidate, ...]:
         rows = [row for row, _, _, _ in chosen]
         return tuple(
-            Candidate(
-                self._store.id_of(db, row), None if mean is None else self.signed(mean), deviation, score, columns
-            )
-            for (row, score, mean, deviation), columns in zip(chosen, self._columns(db, rows), strict=True)
+            Candidate(self._rows.id_of(db, row), None if mean is None else self.signed(mean), deviation, score, columns)
+            for (row, score, mean, deviation), columns in zip(chosen, self._rows.columns(db, rows), strict=True)
         )
 
     def tell(
@@ -265,16 +327,33 @@ class Campaign:
     ) -> None:
         """Several measurements, and candidates that failed, all of them or none."""
         checked = [(str(id_), checked_response(id_, value)) for id_, value in measurements]
+        self._telling.do(Told(checked, [str(id_) for id_ in failed], who, key))
+
+    def _tell_together(self, several: Sequence[Told]) -> list[BaseException | None]:
+        """Threads that waited for one another tell at once: one write to the disk; each alone is told whole or not."""
+        answers: list[BaseException | None] = []
         with self._writing() as db:
-            rows = [self._store.row_of(db, id_) for id_, _ in checked]
-            lost = [(id_, self._store.row_of(db, str(id_))) for id_ in failed]
-            if self._store.rows_of_key(db, (TOLD, FAILED), key):
-                return
-            for row, (_, value) in zip(rows, checked, strict=True):
-                self._store.add(db, TOLD, row, value, who=who, key=key)
-            for id_, row in lost:
-                self._check_can_fail(self._state(db), id_, row)
-                self._store.add(db, FAILED, row, who=who, key=key)
+            for told in several:
+                db.execute("SAVEPOINT one")
+                try:
+                    self._tell_one(db, told)
+                    answers.append(None)
+                except InputError as error:
+                    db.execute("ROLLBACK TO one")
+                    answers.append(error)
+                db.execute("RELEASE one")
+        return answers
+
+    def _tell_one(self, db: "sqlite3.Connection", told: Told) -> None:
+        rows = [self._store.row_of(db, id_) for id_, _ in told.measurements]
+        lost = [(id_, self._store.row_of(db, id_)) for id_ in told.failed]
+        if self._store.rows_of_key(db, (TOLD, FAILED), told.key):
+            return
+        for row, (_, value) in zip(rows, told.measurements, strict=True):
+            self._store.add(db, TOLD, row, value, who=told.who, key=told.key)
+        for id_, row in lost:
+            self._check_can_fail(self._state(db), id_, row)
+            self._store.add(db, FAILED, row, who=told.who, key=told.key)
 
     def knows(self, id: str) -> bool:  # noqa: A002
         """Whether the pool has a candidate of this name."""
@@ -302,7 +381,7 @@ class Campaign:
             if self._store.rows_of_key(db, (RELEASED,), key):
                 return
             if row not in state.pending and row not in state.failed:
-                waiting = ", ".join(repr(self._store.id_of(db, row)) for row in list(state.pending)[:5]) or "nothing"
+                waiting = ", ".join(repr(self._rows.id_of(db, row)) for row in list(state.pending)[:5]) or "nothing"
                 raise InputError(f"what is pending or failed can be released, {id!r} is neither; pending is {waiting}")
             self._store.add(db, RELEASED, row, who=who, key=key)
 
@@ -318,7 +397,7 @@ class Campaign:
                 )
             if done is None:
                 self._store.add(db, UNDONE, last.row, None, last.number, who=who, key=key)
-            return {"undone": last.kind, "id": self._store.id_of(db, last.row), "value": last.value, "at": last.at}
+            return {"undone": last.kind, "id": self._rows.id_of(db, last.row), "value": last.value, "at": last.at}
 
     def set_budget(self, budget: int | None) -> None:
         """Another budget; None: no limit."""
@@ -332,7 +411,7 @@ class Campaign:
 
         taken = Preparation.of(self._about["preparation"]).in_words()
         with self._reading() as db:
-            (first,) = self._columns(db, [0])
+            (first,) = self._rows.columns(db, [0])
         return {name: taken.get(name, "not used") for name in first}
 
     def pool_changed(self) -> bool:
@@ -354,8 +433,8 @@ class Campaign:
                 "candidates": self._store.n_candidates(db),
                 "best": None if best is None else best._asdict(),
                 "history": [measurement._asdict() for measurement in history],
-                "pending": [{"id": self._store.id_of(db, row), "at": event.at} for row, event in state.pending.items()],
-                "failed": [{"id": self._store.id_of(db, row), "at": event.at} for row, event in state.failed.items()],
+                "pending": [{"id": self._rows.id_of(db, row), "at": event.at} for row, event in state.pending.items()],
+                "failed": [{"id": self._rows.id_of(db, row), "at": event.at} for row, event in state.failed.items()],
                 "budget": self._budget(db),
                 "left": self._left(db, state),
                 "created": self._about["created"],
@@ -394,19 +473,18 @@ class Campaign:
         """What the events say, and the id of each candidate that they name."""
         with self._reading() as db:
             state = self._state(db)
-            rows = {event.row for event in state.told} | state.pending.keys() | state.failed.keys()
-            return state, {row: self._store.id_of(db, row) for row in rows}
+            return state, {row: self._rows.id_of(db, row) for row in state.taken()}
 
     def columns_of(self, rows: Sequence[int]) -> list[dict[str, str]]:
         """The rows of the pool, as they came."""
         with self._reading() as db:
-            return self._columns(db, rows)
+            return self._rows.columns(db, rows)
 
     def search(self) -> "Search":
         """The search as it stands, for plots and for who wants to look behind it."""
         with self._reading() as db:
             state = self._state(db)
-        with self._choosing:
+        with self.computing:
             return self._chooser_here().search(state)
 
     def signed(self, value: float) -> float:
@@ -414,11 +492,14 @@ class Campaign:
         return -value if self.minimise else value
 
     def _state(self, db: "sqlite3.Connection") -> State:
-        return state_of(self._store.events(db))
+        events = self._store.events(db, self._events)
+        if not db.total_changes:  # what this connection wrote may be taken back
+            self._events = events
+        return state_of(events)
 
     def _measurements(self, db: "sqlite3.Connection", state: State) -> tuple[Measurement, ...]:
         return tuple(
-            Measurement(self._store.id_of(db, t.row), t.value, t.at, t.asked, t.known, t.who) for t in state.told
+            Measurement(self._rows.id_of(db, t.row), t.value, t.at, t.asked, t.known, t.who) for t in state.told
         )
 
     def _best(self, history: Sequence[Measurement]) -> Best | None:
@@ -441,34 +522,15 @@ class Campaign:
         told = sum(not told.known for told in state.told)
         return max(0, budget - told - len(state.pending) - len(state.failed))
 
-    def _columns(self, db: "sqlite3.Connection", rows: Sequence[int]) -> list[dict[str, str]]:
-        """Rows of the pool; each block of it is unpacked once."""
-        found: dict[int, dict[str, str]] = {}
-        for row in sorted(rows):
-            if row in found:
-                continue
-            for block in self._store.blocks(db, row):
-                try:
-                    columns = unpacked_columns(block.columns)
-                    size = len(next(iter(columns.values()), []))
-                    inside = [other for other in rows if block.first <= other < block.first + size]
-                    for other in inside:
-                        found[other] = {name: str(values[other - block.first]) for name, values in columns.items()}
-                except (zlib.error, ValueError, IndexError) as error:
-                    raise self._store.damaged(f"candidate {row} cannot be read") from error
-            if row not in found:
-                raise self._store.damaged(f"candidate {row} is missing")
-        return [found[row] for row in rows]
-
     @contextlib.contextmanager
     def _reading(self) -> "Iterator[sqlite3.Connection]":
-        with self._store.reading() as db:
+        with self._filing, self._store.reading() as db:
             self._check_same(db)
             yield db
 
     @contextlib.contextmanager
     def _writing(self) -> "Iterator[sqlite3.Connection]":
-        with self._store.writing() as db:
+        with self._filing, self._store.writing() as db:
             self._check_same(db)
             yield db
 
@@ -490,3 +552,21 @@ class Campaign:
             except DamagedError as error:
                 raise self._store.damaged(str(error)) from error
         return self._chooser
+
+
+def groups(wishes: Sequence[Wish]) -> Iterator[list[Wish]]:
+    """In order, as many as a search names at once; two of one key are one after the other, so that they are one."""
+    group: list[Wish] = []
+    for wish in wishes:
+        twice = wish.key is not None and any(other.key == wish.key for other in group)
+        if group and (twice or sum(other.n for other in group) + wish.n > MOST_CHOSEN):
+            yield group
+            group = []
+        group.append(wish)
+    if group:
+        yield group
+
+
+def _granted(answers: "Sequence[tuple[Candidate, ...] | BaseException]", wishes: Sequence[Wish]) -> int:
+    """How many candidates are to be chosen."""
+    return sum(wish.n for answer, wish in zip(answers, wishes, strict=True) if answer == ())

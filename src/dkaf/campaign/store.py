@@ -88,6 +88,10 @@ class State:
     last: Event | None = None
     """What undo would take back."""
 
+    def taken(self) -> set[int]:
+        """Rows that are told, pending or failed."""
+        return {told.row for told in self.told} | self.pending.keys() | self.failed.keys()
+
 
 def state_of(events: Sequence[Event]) -> State:
     """Go through the events; what was taken back never happened."""
@@ -249,12 +253,15 @@ class Store:
         """Its number; 0 before anything happened."""
         return int(db.execute("SELECT max(number) FROM events").fetchone()[0] or 0)
 
-    def events(self, db: sqlite3.Connection) -> list[Event]:
-        """All that happened."""
-        events: list[Event] = []
-        for *values, digest in db.execute(
-            "SELECT number, kind, row, value, of, at, who, key, digest FROM events ORDER BY number"
-        ):
+    def events(self, db: sqlite3.Connection, known: Sequence[Event] = ()) -> list[Event]:
+        """All that happened. What is known is not read again, if the last of it is there as it was."""
+        columns = "SELECT number, kind, row, value, of, at, who, key, digest FROM events"
+        last = known[-1] if known else None
+        if last is not None:
+            found = db.execute(f"{columns} WHERE number = ?", (last.number,)).fetchone()
+            last = last if found is not None and Event(*found[:-1]) == last else None
+        events = [] if last is None else list(known)
+        for *values, digest in db.execute(f"{columns} WHERE number > ? ORDER BY number", (len(events),)):
             event = Event(*values)
             if _event_digest(event) != digest or event.number != len(events) + 1:
                 raise self.damaged(f"event {len(events) + 1} is not as it was written")
@@ -306,6 +313,13 @@ class Store:
         if found is None or not isinstance(found[0], str):
             raise self.damaged(f"candidate {row} is missing")
         return found[0]
+
+    def first_of(self, db: sqlite3.Connection, row: int) -> int:
+        """The first row of the block that has a row."""
+        found = db.execute("SELECT max(first) FROM blocks WHERE first <= ?", (row,)).fetchone()[0]
+        if not isinstance(found, int):
+            raise self.damaged(f"candidate {row} is missing")
+        return found
 
     def blocks(self, db: sqlite3.Connection, row: int | None = None) -> Iterator[Block]:
         """All blocks, or the one that has a row."""

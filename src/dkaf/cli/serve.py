@@ -74,8 +74,8 @@ def _serve(options: argparse.Namespace) -> None:
 
     check_host(Path(options.data), options.host)  # before what takes its time
     from dkaf.cli.parser import use_threads
-    from dkaf.service.app import serve
     from dkaf.service.auth import Limits
+    from dkaf.service.server import serve
 
     if not options.rate > 0 or options.upload_limit < 1:
         raise InputError(f"--rate and --upload-limit are above 0, {options.rate:g} and {options.upload_limit} came")

@@ -148,6 +148,14 @@ class Beliefs:
         copied.mean, copied.var, copied._V = self.mean.clone(), self.var.clone(), self._with_room(ROOM)
         return copied
 
+    def at(self, places: Int[Tensor, " m"]) -> "Beliefs":
+        """A copy with some of the candidates alone, in this order."""
+        copied = copy.copy(self)
+        copied.mean, copied.var = self.mean[..., places], self.var[..., places]
+        copied._V = self._V.new_empty(self._V.shape[0], self._t + ROOM, len(places))
+        copied._V[:, : self._t] = self._V[:, : self._t, places]
+        return copied
+
     def _with_room(self, room: int) -> Float[Tensor, "b room n"]:
         """The rows of V, copied to where more fit; what is not filled yet takes no memory."""
         B, _, N = self._V.shape

@@ -294,7 +294,7 @@ WHEN = {
     403: "The caller may not: a viewer, a page without X-CSRF-Token, another site's page, another host's name.",
     404: "There is nothing of that name.",
     408: "The body did not come in time.",
-    409: "The name is taken, or the pool's file has changed.",
+    409: "The name is taken, or a file of the campaign is not as it was.",
     413: "The body is too large.",
     415: "The body is of another kind.",
     422: "The request is not as it is described here.",

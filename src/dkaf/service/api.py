@@ -34,7 +34,7 @@ from dkaf.service.bodies import (
 )
 from dkaf.service.jobs import Jobs
 from dkaf.service.problems import Refusal
-from dkaf.service.shelf import Opened, Shelf, last_event
+from dkaf.service.shelf import Opened, Shelf, Watch
 from dkaf.service.tokens import SESSION_SECONDS, Caller, csrf_of
 from dkaf.service.uploads import Uploads
 from dkaf.service.views import finite, plots, row_of, why
@@ -124,7 +124,7 @@ def routes(shelf: Shelf, uploads: Uploads, jobs: Jobs, demo: str | None = None) 
             raise InputError(str(error).replace(str(pool), uploads.filename(new.pool))) from error
         return begun(new.name, key, mine=True)
 
-    @api.get("/campaigns/{name}", responses=answers(200, said.Status, "Where it is.", 400, 404))
+    @api.get("/campaigns/{name}", responses=answers(200, said.Status, "Where it is.", 400, 404, 409))
     def one(name: Name) -> JSONResponse:
         """Where a campaign is: best so far, history, pending, what is left."""
         return status(shelf.open(name))
@@ -142,15 +142,14 @@ def routes(shelf: Shelf, uploads: Uploads, jobs: Jobs, demo: str | None = None) 
                 "a pool stays as it is during a campaign, its file has changed on the service's disk; put it back, or "
                 "go on with the candidates that the campaign keeps: ignore_pool_file",
             )
-        with opened.computing:
-            candidates = opened.campaign.ask(
-                body.n, ignore_pool_file=True, who=caller.name, key=_key(caller, body.request_id)
-            )
+        candidates = opened.campaign.ask(
+            body.n, ignore_pool_file=True, who=caller.name, key=_key(caller, body.request_id)
+        )
         return _json([candidate._asdict() for candidate in candidates])
 
     @api.post(
         "/campaigns/{name}/tell",
-        responses=answers(200, said.Status, "Where it is now.", *WITH_BODY, 404),
+        responses=answers(200, said.Status, "Where it is now.", *WITH_BODY, 404, 409),
     )
     def tell(name: Name, body: Tell, request: Request) -> JSONResponse:
         """What candidates gave; on disk when this answers. The same key twice is told once."""
@@ -168,39 +167,45 @@ def routes(shelf: Shelf, uploads: Uploads, jobs: Jobs, demo: str | None = None) 
         )
         return status(opened)
 
-    @api.post("/campaigns/{name}/undo", responses=answers(200, said.Undone, "What was taken back.", *WITH_BODY, 404))
+    @api.post(
+        "/campaigns/{name}/undo", responses=answers(200, said.Undone, "What was taken back.", *WITH_BODY, 404, 409)
+    )
     def undo(name: Name, body: Undo, request: Request) -> JSONResponse:
         """Take back the last measurement, failure or release."""
         caller = _caller(request)
         return _json(shelf.open(name).campaign.undo(who=caller.name, key=_key(caller, body.key)))
 
-    @api.post("/campaigns/{name}/release", responses=answers(200, said.Status, "Where it is now.", *WITH_BODY, 404))
+    @api.post(
+        "/campaigns/{name}/release", responses=answers(200, said.Status, "Where it is now.", *WITH_BODY, 404, 409)
+    )
     def release(name: Name, body: Release, request: Request) -> JSONResponse:
         """A candidate that is pending or failed may be asked for again."""
         opened, caller = shelf.open(name), _caller(request)
         opened.campaign.release(body.id, who=caller.name, key=_key(caller, body.key))
         return status(opened)
 
-    @api.get("/campaigns/{name}/candidates", responses=answers(200, said.Why, "Why this one.", 400, 404, 422))
+    @api.get("/campaigns/{name}/candidates", responses=answers(200, said.Why, "Why this one.", 400, 404, 409, 422))
     def candidate_called(name: Name, id: CandidateId) -> JSONResponse:  # noqa: A002 - the query's name
         """Why this candidate: what is expected of it, and the measured ones that are near. It is named by its id."""
         opened = shelf.open(name)
         row = row_of(opened.campaign, id)
-        with opened.computing:
+        with opened.campaign.computing:
             return _json(why(opened.campaign, row))
 
-    @api.get("/campaigns/{name}/candidates/{row}", responses=answers(200, said.Why, "Why this one.", 400, 404, 422))
+    @api.get(
+        "/campaigns/{name}/candidates/{row}", responses=answers(200, said.Why, "Why this one.", 400, 404, 409, 422)
+    )
     def candidate(name: Name, row: Row) -> JSONResponse:
         """The same, named by its row in the pool, from 0."""
         opened = shelf.open(name)
-        with opened.computing:
+        with opened.campaign.computing:
             return _json(why(opened.campaign, row))
 
-    @api.get("/campaigns/{name}/plots", responses=answers(200, said.Plots, "What is drawn.", 400, 404))
+    @api.get("/campaigns/{name}/plots", responses=answers(200, said.Plots, "What is drawn.", 400, 404, 409))
     def drawn(name: Name) -> JSONResponse:
         """The numbers behind the plots."""
         opened = shelf.open(name)
-        with opened.computing:
+        with opened.campaign.computing:
             events = opened.last_event()
             if opened.plots is None or opened.plots[0] != events:
                 opened.plots = events, finite(plots(opened.campaign))
@@ -209,7 +214,7 @@ def routes(shelf: Shelf, uploads: Uploads, jobs: Jobs, demo: str | None = None) 
     @api.get(
         "/campaigns/{name}/export.csv",
         response_class=Response,
-        responses=answers(200, said.CSV, "A row for each, in order.", 400, 404),
+        responses=answers(200, said.CSV, "A row for each, in order.", 400, 404, 409),
     )
     def export(name: Name) -> Response:
         """What was measured, is pending or failed, with the pool's columns."""
@@ -221,18 +226,18 @@ def routes(shelf: Shelf, uploads: Uploads, jobs: Jobs, demo: str | None = None) 
     @api.get(
         "/campaigns/{name}/events",
         response_class=StreamingResponse,
-        responses=answers(200, said.EVENTS, "A stream that goes on.", 400, 404),
+        responses=answers(200, said.EVENTS, "A stream that goes on.", 400, 404, 409),
     )
     async def events(name: Name, request: Request) -> StreamingResponse:
         """Server-sent events: `changed` whenever something happened, also through another process."""
         path = await run_in_threadpool(shelf.existing, name)
-        caller, guard = _caller(request), _guard(request)
+        caller, guard, watch = _caller(request), _guard(request), Watch(path)
 
         async def changes() -> AsyncIterator[str]:
             known, quiet = None, 0
             while guard.still(caller) and not request.app.state.closing:
                 try:
-                    seen = await anyio.to_thread.run_sync(last_event, path, limiter=listening)
+                    seen = await anyio.to_thread.run_sync(watch.last_event, limiter=listening)
                 except InputError:
                     return
                 if seen != known:

@@ -1,11 +1,6 @@
 """The application: the routes behind the guard, the page, and one way to say what is wrong."""
 
-import contextlib
-import os
-import socket
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -24,7 +19,6 @@ from dkaf.service.problems import MEDIA_TYPE, of_body, problem, status_of
 from dkaf.service.reference import as_html
 from dkaf.service.scene import Scene
 from dkaf.service.shelf import Shelf
-from dkaf.service.tokens import check_host, is_loopback
 from dkaf.service.uploads import Uploads
 
 PAGE = Path(__file__).with_name("page")
@@ -46,7 +40,7 @@ def create_app(
     `local`: other machines cannot reach it, so that it may be used without tokens.
     """
     folder = folder.resolve()
-    _make(folder)
+    make_folder(folder)
     shelf = Shelf(folder)
     uploads = Uploads(shelf)
     uploads.tidy(started=True)
@@ -97,29 +91,8 @@ def _add_problems(app: FastAPI, shelf: Shelf) -> None:
         return answer(error.status_code, PLAINLY.get((error.status_code, said), said), headers)
 
 
-def serve(folder: Path, host: str, port: int, limits: Limits, scene: Scene | None = None, started: Any = None) -> None:
-    """Serve until interrupted; `started` gets the address when it is bound."""
-    import uvicorn
-
-    class Server(uvicorn.Server):
-        def handle_exit(self, sig: int, frame: Any) -> None:
-            app.state.closing = True  # who listens is let go, and the others are answered
-            super().handle_exit(sig, frame)
-
-    check_host(folder, host)
-    _make(folder)
-    with _alone(folder), contextlib.closing(_bound(host, port)) as bound:
-        app = create_app(folder, limits, scene, local=is_loopback(host))
-        config = uvicorn.Config(
-            app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=3, lifespan="off"
-        )
-        if started is not None:
-            shown = f"[{host}]" if ":" in host else host
-            started(f"http://{shown}:{bound.getsockname()[1]}/")
-        Server(config).run(sockets=[bound])
-
-
-def _make(folder: Path) -> None:
+def make_folder(folder: Path) -> None:
+    """A service's folder, if it is not there."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         for name in FOLDERS:
@@ -127,33 +100,4 @@ def _make(folder: Path) -> None:
     except OSError as error:
         raise InputError(
             f"--data is a folder that can be written, {folder} is not: {error.strerror}; name another"
-        ) from error
-
-
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """One service a folder: a second one would take the first one's unfinished uploads for left-overs."""
-    from filelock import FileLock, Timeout
-
-    try:
-        with FileLock(folder / ".serving.lock", timeout=0):
-            yield
-    except Timeout:
-        raise InputError(
-            f"one service serves a folder, another one serves {folder}; end it, or name another folder with --data"
-        ) from None
-
-
-def _bound(host: str, port: int) -> socket.socket:
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        bound = socket.socket(family[0], socket.SOCK_STREAM)
-        if os.name == "posix":
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(family[4])
-        bound.listen(2048)
-        return bound
-    except (OSError, OverflowError, UnicodeError) as error:
-        raise InputError(
-            f"--host and --port are free to bind, {host} {port} is not ({error}); choose others"
         ) from error

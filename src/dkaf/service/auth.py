@@ -61,6 +61,8 @@ class Limits:
     """Bytes of an upload."""
     seconds: float = 60.0
     """Between two pieces of a body."""
+    headers: float = 10.0
+    """Seconds in which the headers of a request come."""
 
 
 class Buckets:

@@ -2,9 +2,10 @@
 
 import re
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from dkaf.service.problems import Refusal
 
 NAME = r"^[A-Za-z0-9_-]{1,64}$"
 OPEN = 16
+SETTLED = 2.0  # seconds
 
 
 @dataclass
@@ -25,8 +27,6 @@ class Opened:
     campaign: Campaign
     file: tuple[int, int]
     """Which file it is: one that was replaced is opened again."""
-    computing: threading.Lock = field(default_factory=threading.Lock)
-    """Its search is computed with by one thread at a time."""
     plots: tuple[int, dict[str, Any]] | None = None
     """What was drawn after so many events."""
 
@@ -39,6 +39,25 @@ def last_event(path: Path) -> int:
     store = Store(path)
     with store.reading() as db:
         return store.last_event(db)
+
+
+class Watch:
+    """How much has happened in a campaign's file, which is read only when it has changed: many may watch."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._file, self._events = path, (0, 0, 0), 0
+
+    def last_event(self) -> int:
+        try:
+            status = self._path.stat()
+        except OSError:
+            return last_event(self._path)  # says what is wrong
+        file = (status.st_ino, status.st_mtime_ns, status.st_size)
+        if file != self._file:
+            self._events = last_event(self._path)
+            settled = time.time() - status.st_mtime > SETTLED  # two changes in one tick of the clock look like one
+            self._file = file if settled else (0, 0, 0)
+        return self._events
 
 
 class Shelf:
