@@ -29,6 +29,9 @@ KEY = r"^[A-Za-z0-9_.:-]{1,128}$"
 Name = Annotated[str, InPath(description="The campaign's name.", examples=["screen"])]
 Key = Annotated[str | None, Field(pattern=KEY, description="The same one twice is one.", examples=["b7e2-1"])]
 
+Delimiter = Annotated[str | None, Field(max_length=1, description="Of the pool's columns; as the upload was found.")]
+Encoding = Annotated[str | None, Field(max_length=40, description="Of the pool's text; as the upload was found.")]
+
 
 class Body(BaseModel):
     """A body with nothing else in it."""
@@ -48,6 +51,9 @@ class NewCampaign(Body):
     minimise: bool | None = None
     kinds: dict[str, str] = {}
     impute: bool = False
+    known: Annotated[bool, Field(description="Take over the values in the column `response`.")] = False
+    delimiter: Delimiter = None
+    encoding: Encoding = None
     seed: Annotated[int, Field(ge=0, lt=2**62)] = 0
 
 
@@ -141,10 +147,13 @@ def routes(shelf: Shelf, uploads: Uploads, jobs: Jobs, demo: str | None = None) 
         path, pool, policy = shelf.path(new.name), uploads.path(new.pool), shelf.policy(new.policy)
         if path.exists():
             raise Refusal(409, f"campaigns have names of their own, {new.name!r} is there; name another")
+        reading = uploads.reading(new.pool, new.delimiter, new.encoding)
         try:
+            known = uploads.measured(new.pool, new.id, _known_column(new), reading) if new.known else None
             Campaign.create(
                 path, pool, policy, id=new.id, budget=new.budget, minimise=_direction(new), response=new.response,
-                kinds=new.kinds, impute=new.impute, seed=new.seed,
+                known=known, kinds=new.kinds, impute=new.impute, seed=new.seed, delimiter=reading["delimiter"],
+                encoding=reading["encoding"],
             )  # fmt: skip
         except InputError as error:
             if path.exists() and "there already" in str(error):
@@ -266,6 +275,11 @@ def routes(shelf: Shelf, uploads: Uploads, jobs: Jobs, demo: str | None = None) 
         beside, filename = await uploads.receive(request.headers.get("content-type", ""), request.stream())
         return _json(await run_in_threadpool(uploads.accept, beside, filename), 201)
 
+    @api.get("/uploads/{upload}")
+    def look(upload: str, delimiter: Delimiter = None, encoding: Encoding = None) -> JSONResponse:
+        """What an uploaded pool holds, read with another delimiter or encoding."""
+        return _json(uploads.look(upload, delimiter, encoding))
+
     @api.get("/policies")
     def policies() -> JSONResponse:
         """What each policy says of itself."""
@@ -352,3 +366,10 @@ def _key(caller: Caller, key: str | None) -> str | None:
 def _direction(new: NewCampaign) -> bool | None:
     """A trained policy says by itself which way is better; a page's unticked box does not contradict it."""
     return new.minimise if new.policy == "gp" or new.minimise else None
+
+
+def _known_column(new: NewCampaign) -> str:
+    """Where the known values are; which candidates they are of has to be said, too."""
+    if new.response is None or (new.id is None and new.policy != "gp"):
+        raise InputError("known values have a column `response`, and an `id` if a policy was trained; name them")
+    return new.response
