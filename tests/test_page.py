@@ -27,7 +27,7 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed: apt-get install chromium")
 PHONE = {"width": 390, "height": 700}
 TINY = {"pretrain_updates": 10, "updates": 1, "queries": 3}  # a training for a few seconds
-SECONDS = 12_000  # of patience, in ms: other tests run at the same time
+SECONDS = 30_000  # of patience, in ms: other tests run at the same time
 
 
 @pytest.fixture(scope="module")

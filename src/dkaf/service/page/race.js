@@ -77,7 +77,9 @@ export async function raceView({ body, name, signal, fail }, game) {
           "div",
           { class: "card" },
           el("h3", {}, `Nearest of the ${revealed.candidates}`),
-          brief(revealed.best.item, "The nearest"),
+          revealed.best.item.pixels
+            ? whole(revealed.best.item, "The nearest")
+            : brief(revealed.best.item, "The nearest"),
           el("p", { class: "quiet" }, `distance ${number(revealed.best.distance, 3)}`),
         ),
       ),
