@@ -157,6 +157,16 @@ def in_sight(page: Page, selector: str) -> bool:
     return box["y"] >= 0 and box["y"] + box["height"] <= page.viewport_size["height"]
 
 
+def too_small(page: Page) -> list[str]:
+    """What is hard to hit with a finger."""
+    found: list[str] = page.evaluate(
+        "[...document.querySelectorAll('main button, main a, main input, main select, main summary')]"
+        ".filter((node) => node.getClientRects().length && node.getBoundingClientRect().height < 24)"
+        ".map((node) => node.outerHTML)"
+    )
+    return found
+
+
 def until_all_is_sent(page: Page) -> None:
     while page.evaluate("sessionStorage.getItem('dkaf.outbox')") != "{}":
         page.wait_for_timeout(50)
@@ -359,12 +369,7 @@ def test_a_refusal_is_in_sight_on_a_phone_and_at_the_card_that_it_is_about(
     page.get_by_role("button", name="Ask", exact=True).click()
     expect(page.get_by_text("One asks for 1 to 1024 at once, 2000 came")).to_be_visible()
     assert len(client.status("phone")["pending"]) == 3
-    small = page.evaluate(
-        "[...document.querySelectorAll('main button, main a, main input, main summary')]"
-        ".filter((node) => node.getClientRects().length && node.getBoundingClientRect().height < 24)"
-        ".map((node) => node.outerHTML)"
-    )
-    assert small == []
+    assert too_small(page) == []
     assert not problems
 
 
@@ -390,6 +395,7 @@ def test_what_was_told_is_shown_digit_by_digit_and_candidates_are_counted_once(
     assert page.evaluate("new Set([...document.querySelectorAll('.swatch')].map((s) => s.offsetTop)).size") == 1
     page.goto(service.address)
     expect(page.locator(".card").filter(has_text="digits")).to_contain_text("4 measurements, 60 candidates")
+    assert too_small(page) == []
     assert not problems
 
 
@@ -432,6 +438,9 @@ def test_failed_and_released_candidates_come_back(service: Service, browser: Bro
     expect(page.locator(".failed")).to_contain_text(one)
     page.get_by_role("button", name=f"Release {two}").click()
     expect(page.locator(".candidate")).to_have_count(0)
+    expect(page.locator("#news")).to_have_text(f"{two} is released.")
+    page.locator("#news").click()
+    expect(page.locator("#news")).to_be_empty()
     page.locator(".failed").get_by_role("button", name=f"Release {one}").click()
     expect(page.locator(".failed")).to_have_count(0)
     status = client.status("back")
@@ -539,6 +548,7 @@ def test_a_policy_is_trained_from_the_page_to_its_end(browser: Browser, tmp_path
         page.get_by_label("Name of the policy").fill("learnt")
         page.get_by_role("button", name="Train").click()
         expect(page.locator("main form .wrong")).to_contain_text("none is chosen")
+        assert too_small(page) == []
         page.get_by_label("All of them").check()
         page.get_by_role("button", name="Train").click()
         job = page.locator("section").filter(has_text="Under way and done").locator(".card")
