@@ -253,6 +253,11 @@ def test_the_budget_is_kept_and_can_be_raised(tmp_path: Path, truth: dict[str, f
             campaign.set_budget(wrong)
 
 
+def test_a_negative_zero_is_a_zero_and_the_file_stays_whole(campaign: dkaf.Campaign) -> None:
+    campaign.tell("l0", -0.0)
+    assert str(dkaf.Campaign.open(campaign.path).history[0].value) == "0.0"
+
+
 @pytest.mark.parametrize("value", ["high", float("nan"), float("inf"), -1e300])
 def test_a_wrong_response_is_refused_and_nothing_is_told(campaign: dkaf.Campaign, value: Any) -> None:
     with pytest.raises(dkaf.InputError, match="'l1'"):

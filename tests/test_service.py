@@ -147,6 +147,30 @@ def test_a_backup_taken_while_it_runs_is_a_whole_campaign(service: Service, tmp_
     assert client.ask("restored")[0]["id"] == client.ask("kept")[0]["id"]
 
 
+def test_an_upload_says_how_it_is_written_and_is_read_so(client: dkaf.Client, tmp_path: Path) -> None:
+    lines = ["größe;mass, in g;yield", *(f"ö{n};{n * n};{n / 2 if n < 2 else ''}" for n in range(6))]
+    (tmp_path / "sheet.csv").write_bytes("\n".join(lines).encode("cp1252"))
+    table = client.upload(tmp_path / "sheet.csv")
+    assert (table["delimiter"], table["encoding"]) == (";", "cp1252")
+    assert [(c["name"], c["filled"]) for c in table["columns"]] == [("größe", 6), ("mass, in g", 6), ("yield", 2)]
+    status = client.create("sheet", table["upload"], id="größe", response="yield", known=True)
+    assert [(m["id"], m["value"], m["known"]) for m in status["history"]] == [("ö0", 0.0, True), ("ö1", 0.5, True)]
+    status = client.create("rows", table["upload"], response="yield", known=True)
+    assert [m["id"] for m in status["history"]] == ["1", "2"]
+    assert client.create("without", table["upload"], response="yield")["history"] == []
+    assert "response" in refused(400, client.create, "x", table["upload"], known=True)
+    assert "no 'loaf'" in refused(400, client.create, "x", table["upload"], id="loaf", response="yield", known=True)
+    assert "row 1 of sheet.csv" in refused(400, client.create, "x", table["upload"], response="größe", known=True)
+    assert "one column" in refused(400, client.create, "x", table["upload"], id="größe", delimiter="|")
+    assert "is not utf-8" in refused(400, client.create, "x", table["upload"], id="größe", encoding="utf-8")
+    (tmp_path / "wide.csv").write_bytes("a\tb\n1\t2,5\n3\t4,5\n".encode("utf-16"))
+    table = client.upload(tmp_path / "wide.csv")
+    assert (table["delimiter"], table["encoding"], len(table["columns"])) == ("\t", "utf-16", 2)
+    campaigns.pool(tmp_path / "usual.csv")
+    table = client.upload(tmp_path / "usual.csv")
+    assert (table["delimiter"], table["encoding"]) == (None, None)
+
+
 def test_why_a_candidate_and_plots_have_what_the_library_says(client: dkaf.Client, tmp_path: Path) -> None:
     truth = begin(client, tmp_path, "why", minimise=True)
     assert client.plots("why")["ranking"] == []  # nothing was measured, nothing is expected
@@ -272,7 +296,7 @@ def _until_ended(client: dkaf.Client, job: str) -> list[dict[str, Any]]:
         ("header.csv", b"a,b\n"),
         ("ragged.csv", b"a,b\n1\n"),
         ("zero.csv", b"a,b\n\0,1\n"),
-        ("latin.csv", "größe,b\nä,1\n".encode("latin-1")),
+        ("latin.csv", b"a,b\n\x81,1\n"),
         ("sheet.csv", b"PK\x03\x04rest"),
         ("twice.csv", b"a,a\n1,2\n"),
         ("broken.parquet", b"PAR1 nothing PAR1"),

@@ -126,14 +126,21 @@ class Client:
         minimise: bool | None = None,
         kinds: Mapping[str, str] | None = None,
         impute: bool = False,
+        known: bool = False,
+        delimiter: str | None = None,
+        encoding: str | None = None,
         seed: int = 0,
         key: str | None = None,
     ) -> dict[str, Any]:
-        """Begin a campaign on an uploaded pool; where it is."""
+        """Begin a campaign on an uploaded pool; where it is.
+
+        `known`: the values that the pool has in its column `response` are taken over as measurements. The pool is read
+        with the `delimiter` and `encoding` that `upload` found and says, unless others are passed.
+        """
         body = {
             "name": name, "pool": pool, "policy": policy, "id": id, "response": response, "budget": budget,
-            "minimise": minimise, "kinds": dict(kinds or {}), "impute": impute, "seed": seed,
-            "key": key or uuid.uuid4().hex,
+            "minimise": minimise, "kinds": dict(kinds or {}), "impute": impute, "known": known,
+            "delimiter": delimiter, "encoding": encoding, "seed": seed, "key": key or uuid.uuid4().hex,
         }  # fmt: skip
         return cast("dict[str, Any]", self._call("POST", "/api/campaigns", body))
 

@@ -281,6 +281,7 @@ class Store:
     ) -> Event:
         """Append an event."""
         (last,) = db.execute("SELECT max(number) FROM events").fetchone()
+        value = None if value is None else value + 0.0  # SQLite gives -0.0 back as 0.0, which is not what was digested
         event = Event((last or 0) + 1, kind, row, value, of, now(), who, key)
         db.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (*event, _event_digest(event)))
         return event

@@ -210,6 +210,7 @@ class ColumnSeen(Answer):
     kind: Annotated[str, Field(description="What it is taken for.", examples=["numeric"])]
     reason: Annotated[str, Field(description="Why.", examples=["all values are numbers"])]
     first: Annotated[list[str], Field(description="Its first values.", examples=[["0.5", "1"]])]
+    filled: Annotated[int, Field(description="How many rows have a value.", examples=[6])]
 
 
 class SentPool(Answer):
@@ -220,6 +221,8 @@ class SentPool(Answer):
     filename: Annotated[str, Field(description="What its sender called it.", examples=["pool.csv"])]
     rows: Annotated[int, Field(description="How many candidates.", examples=[6])]
     columns: Annotated[list[ColumnSeen], Field(description="What is in it.")]
+    delimiter: Annotated[str | None, Field(description="What separates its columns; null: a comma, or it has none.")]
+    encoding: Annotated[str | None, Field(description="Of its text; null: UTF-8, or it is none.")]
 
 
 class SentPolicy(Answer):

@@ -21,6 +21,8 @@ from dkaf.service.bodies import (
     FILE,
     Ask,
     CandidateId,
+    Delimiter,
+    Encoding,
     JobName,
     Login,
     Name,
@@ -31,6 +33,7 @@ from dkaf.service.bodies import (
     Row,
     Tell,
     Undo,
+    UploadName,
 )
 from dkaf.service.jobs import Jobs
 from dkaf.service.problems import Refusal
@@ -113,10 +116,13 @@ def routes(shelf: Shelf, uploads: Uploads, jobs: Jobs, demo: str | None = None) 
         if path.exists():
             return begun(new.name, key)
         pool, policy = uploads.path(new.pool), shelf.policy(new.policy)
+        reading = uploads.reading(new.pool, new.delimiter, new.encoding)
         try:
+            known = uploads.measured(new.pool, new.id, _known_column(new), reading) if new.known else None
             Campaign.create(
                 path, pool, policy, id=new.id, budget=new.budget, minimise=_direction(new), response=new.response,
-                kinds=new.kinds, impute=new.impute, seed=new.seed, key=key,
+                known=known, kinds=new.kinds, impute=new.impute, seed=new.seed, delimiter=reading["delimiter"],
+                encoding=reading["encoding"], key=key,
             )  # fmt: skip
         except InputError as error:
             if path.exists() and "there already" in str(error):
@@ -261,6 +267,14 @@ def routes(shelf: Shelf, uploads: Uploads, jobs: Jobs, demo: str | None = None) 
         beside, filename = await uploads.receive(request.headers.get("content-type", ""), request.stream())
         return _json(await run_in_threadpool(uploads.accept, beside, filename), 201)
 
+    @api.get(
+        "/uploads/{upload}",
+        responses=answers(200, said.SentPool, "What it holds.", 400, 404, 422),
+    )
+    def look(upload: UploadName, delimiter: Delimiter = None, encoding: Encoding = None) -> JSONResponse:
+        """What an uploaded pool holds, read with another delimiter or encoding."""
+        return _json(uploads.look(upload, delimiter, encoding))
+
     @api.get("/policies", responses=answers(200, list[said.Policy], "All policies, by name."))
     def policies() -> JSONResponse:
         """What each policy says of itself."""
@@ -345,3 +359,10 @@ def _key(caller: Caller, key: str | None) -> str | None:
 def _direction(new: NewCampaign) -> bool | None:
     """A trained policy says by itself which way is better; a page's unticked box does not contradict it."""
     return new.minimise if new.policy == "gp" or new.minimise else None
+
+
+def _known_column(new: NewCampaign) -> str:
+    """Where the known values are; which candidates they are of has to be said, too."""
+    if new.response is None or (new.id is None and new.policy != "gp"):
+        raise InputError("known values have a column `response`, and an `id` if a policy was trained; name them")
+    return new.response

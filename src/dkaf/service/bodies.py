@@ -18,6 +18,15 @@ Name = Annotated[
 ]  # said here, and checked where it becomes a path: what is none is not found
 Row = Annotated[int, InPath(description="A row of the pool, from 0.", examples=[1])]
 PolicyName = Annotated[str, InPath(description="The policy's name.", examples=["assay"])]
+UploadName = Annotated[str, InPath(description="What POST /api/uploads called it.", examples=[POOL])]
+Delimiter = Annotated[
+    str | None,
+    Field(max_length=1, description="What separates the pool's columns; null: as it was found to be.", examples=[","]),
+]
+Encoding = Annotated[
+    str | None,
+    Field(max_length=40, description="Of the pool's text; null: as it was found to be.", examples=["utf-8"]),
+]
 JobName = Annotated[str, InPath(description="What POST /api/jobs called it.", examples=["0123456789abcdef"])]
 CandidateId = Annotated[
     str, Query(description="The candidate's id; where it is longer, name its row.", max_length=5000, examples=["CCO"])
@@ -64,6 +73,11 @@ class NewCampaign(Body):
         ),
     ] = {}
     impute: Annotated[bool, Field(description="Whether missing numbers are filled in.")] = False
+    known: Annotated[
+        bool, Field(description="Whether values that the column `response` has already are taken over as measured.")
+    ] = False
+    delimiter: Delimiter = None
+    encoding: Encoding = None
     seed: Annotated[int, Field(ge=0, lt=2**62, description="Of what is drawn at random."), WHOLE] = 0
     key: Key = None
 

@@ -13,18 +13,21 @@ from typing import Any, BinaryIO
 from python_multipart.exceptions import MultipartParseError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
+from dkaf.campaign.export import ADDED
 from dkaf.errors import InputError
 from dkaf.service.problems import Refusal, status_of
 from dkaf.service.shelf import Shelf
 from dkaf.service.tokens import write_private
 from dkaf.sources.preparation import IGNORE, detected
-from dkaf.sources.tables import SUFFIXES, read_table
+from dkaf.sources.tables import SUFFIXES, Column, Table, detected_reading, is_missing, numbers, read_table
 
 POLICY = ".safetensors"
 UPLOAD = re.compile(rf"[0-9a-f]{{32}}({'|'.join(map(re.escape, SUFFIXES))})")
+SLOW = ("idna", "punycode")  # of domain names, in a time that grows with the square of the length
 SHOWN = 3  # values of a column
 LONGEST_SHOWN = 200  # characters of one
 LONGEST_HEADER = 1 << 14
+READING = ("delimiter", "encoding")
 KEPT_SECONDS = 7 * 24 * 3600  # a campaign keeps its pool by itself
 
 
@@ -145,8 +148,9 @@ class Uploads:
                 )
             kept = self.folder / f"{beside.stem}{suffix}"
             beside.rename(kept)
-            answer = self._table(kept) | {"filename": plain}
-            write_private(self.folder / f"{kept.name}.json", {"filename": plain})
+            reading = dict(zip(READING, detected_reading(kept), strict=True))
+            answer = self._table(kept, **reading) | {"filename": plain}
+            write_private(self.folder / f"{kept.name}.json", {"filename": plain} | reading)
             return answer
         except BaseException as error:
             if kept is not None:
@@ -169,12 +173,50 @@ class Uploads:
 
     def filename(self, upload: str) -> str:
         """What its sender called it."""
+        return str(self._about(upload).get("filename", upload))
+
+    def reading(self, upload: str, delimiter: str | None, encoding: str | None) -> dict[str, str | None]:
+        """How a table is read: as one says, and otherwise as it was found to be written when it came."""
+        if encoding is not None and encoding.lower() in SLOW:
+            raise InputError(f"an encoding is like utf-8 or cp1252, {encoding!r} is none of texts; name another")
+        about = self._about(upload)
+        return {name: said or about.get(name) for name, said in zip(READING, (delimiter, encoding), strict=True)}
+
+    def look(self, upload: str, delimiter: str | None, encoding: str | None) -> dict[str, Any]:
+        """What a table holds if it is read so."""
+        path, filename = self.path(upload), self.filename(upload)
+        try:
+            return self._table(path, **self.reading(upload, delimiter, encoding)) | {"filename": filename}
+        except InputError as error:
+            raise InputError(str(error).replace(str(path), filename)) from error
+
+    def measured(self, upload: str, id_: str | None, response: str, reading: dict[str, str | None]) -> Table | None:
+        """The values that a pool has in its column of responses, as an export has them; None if there are none."""
+        table = read_table(self.path(upload), **reading)
+        if id_ is not None:
+            table.column(id_, "id")
+        values, other = numbers(table.column(response, "response"))
+        if other:
+            raise InputError(
+                f"values that are known are numbers, row {other[0] + 1} of {table.name} has "
+                f"{table.texts(response)[other[0]]!r} in column {response!r}; correct it, or begin without them"
+            )
+        rows = [row for row, value in enumerate(values.tolist()) if value == value]
+        if not rows:
+            return None
+        ids = [str(row + 1) for row in rows] if id_ is None else table.rows(rows).texts(id_)
+        columns: dict[str, Column] = {name: [""] * len(rows) for name in ADDED}
+        columns |= {"id": ids, "value": values[rows], "status": ["measured"] * len(rows)}
+        return Table(table.name, columns, len(rows))
+
+    def _about(self, upload: str) -> dict[str, Any]:
         import json
 
         try:
-            return str(json.loads((self.folder / f"{upload}.json").read_bytes())["filename"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return upload
+            about = json.loads((self.folder / f"{upload}.json").read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return about if isinstance(about, dict) else {}
 
     def _policy(self, beside: Path, filename: str) -> dict[str, Any]:
         from dkaf.policies import describe, load
@@ -190,8 +232,8 @@ class Uploads:
                 raise Refusal(409, f"policies have names of their own, {name!r} is there; rename the file") from None
         return {"kind": "policy", "policy": name, "filename": filename}
 
-    def _table(self, path: Path) -> dict[str, Any]:
-        table = read_table(path)
+    def _table(self, path: Path, delimiter: str | None, encoding: str | None) -> dict[str, Any]:
+        table = read_table(path, delimiter=delimiter, encoding=encoding)
         if table.n_rows == 0:
             raise InputError(f"a pool has candidates, {path} has a header and no rows; name another")
         columns = []
@@ -201,5 +243,7 @@ class Uploads:
             except InputError as error:
                 kind, reason = IGNORE, str(error)
             first = [text[:LONGEST_SHOWN] for text in table.part(0, SHOWN).texts(name)]
-            columns.append({"name": name, "kind": kind, "reason": reason, "first": first})
-        return {"upload": path.name, "kind": "table", "rows": table.n_rows, "columns": columns}
+            filled = sum(not is_missing(text) for text in table.texts(name))
+            columns.append({"name": name, "kind": kind, "reason": reason, "first": first, "filled": filled})
+        reading = dict(zip(READING, (delimiter, encoding), strict=True))
+        return {"upload": path.name, "kind": "table", "rows": table.n_rows, "columns": columns} | reading

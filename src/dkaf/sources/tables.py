@@ -6,6 +6,7 @@ and NaN. Rows are counted from 1, the header not among them, as a person counts 
 
 import csv
 import io
+import itertools
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ NO_TEXT = {
 }
 LONGEST_FIELD = 1 << 28
 MOST_DECODED, ROWS_AT_ONCE = 1 << 30, 4096  # bytes and rows of a Parquet file, which can be small on disk
+LOOKED_AT = 20  # rows, to tell what separates columns
 # As programs write them; "Na" is sodium and "none" an additive.
 MISSING = frozenset({"", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL", "<NA>"})
 
@@ -96,6 +98,37 @@ def read_table(source: Any, *, delimiter: str | None = None, encoding: str | Non
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}; make it readable") from error
     return _csv(str(path), path.suffix.lower(), content, delimiter, encoding)
+
+
+def detected_reading(path: Path) -> tuple[str | None, str | None]:
+    """How a text file seems to be written, its delimiter and its encoding; None where that is the usual.
+
+    For who looks at the result before it counts: a command says nothing of what it guessed, so it does not guess.
+    """
+    if path.suffix.lower() not in (".csv", ".tsv"):
+        return None, None
+    content = path.read_bytes()
+    for encoding in ("utf-16",) if content.startswith((b"\xff\xfe", b"\xfe\xff")) else (None, "cp1252"):
+        try:
+            text = content.decode(encoding or "utf-8").removeprefix("\ufeff")
+        except UnicodeError:
+            continue
+        usual = "\t" if path.suffix.lower() == ".tsv" else ","
+        for delimiter in (usual, *DELIMITERS):
+            if _separates(text, delimiter):
+                return None if delimiter == usual else delimiter, encoding
+        return None, encoding
+    return None, None
+
+
+def _separates(text: str, delimiter: str) -> bool:
+    """Whether the first rows have several columns, all of them the same number."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    try:
+        widths = {len(row) for row in itertools.islice(filter(None, reader), LOOKED_AT)}
+    except csv.Error:
+        return False
+    return len(widths) == 1 and widths != {1}
 
 
 def is_missing(text: str) -> bool:

@@ -1,5 +1,6 @@
 // What the page says to the service. An action that must count once is written down before it is sent, under a key of
-// its own, and sent again under the same key until an answer came: after a lost connection as after a reload.
+// its own, and sent again under the same key until an answer came: after a lost connection as after a reload. It goes
+// out in the name of who did it and of nobody else: the service knows keys by name, and so do the records.
 
 const OUTBOX = "dkaf.outbox";
 
@@ -13,13 +14,16 @@ export class Problem extends Error {
 // No answer came, or one from a proxy: whether the service has done it is unknown.
 export class NoAnswer extends Error {}
 
-let csrf = null; // of the session, where there is one
-let whoIsAsked = null; // while a token is asked for, further requests wait for the same answer
-let signIn = () => Promise.reject(new Problem(401, "sign in first"));
+// What the shell of the page does for all views: it asks for a token, and shows who is here and what is kept.
+export const shell = {
+  askForToken: () => Promise.reject(new Problem(401, "sign in first")),
+  met: () => {},
+  kept: () => {},
+};
 
-export function onUnauthorised(ask) {
-  signIn = ask;
-}
+let csrf = null; // of the session, where there is one
+let caller = null; // the name of who is here
+let whoIsAsked = null; // while a token is asked for, further requests wait for the same answer
 
 export const path = (...parts) => `api/${parts.map(encodeURIComponent).join("/")}`;
 export const signedIn = () => csrf !== null;
@@ -59,14 +63,16 @@ function sentence(data) {
   return typeof data?.detail === "string" ? data.detail : data?.title;
 }
 
-export async function call(method, address, body, signal) {
+// `name`: of whom a change is; in anybody else's name it is not sent.
+export async function call(method, address, body, signal, name = method === "GET" ? null : caller) {
   try {
     return await send(method, address, body, signal);
   } catch (error) {
     if (error.status === 401) {
-      whoIsAsked ??= signIn().finally(() => (whoIsAsked = null));
+      whoIsAsked ??= shell.askForToken().finally(() => (whoIsAsked = null));
       await whoIsAsked;
     } else if (error.status !== 403 || !(await sessionChanged())) throw error;
+    if (name && name !== caller) throw new Error(`${name} did this and ${caller} is here now; it was not sent`);
     return send(method, address, body, signal);
   }
 }
@@ -81,11 +87,14 @@ async function sessionChanged() {
 export async function meet() {
   const about = await get("api/about");
   csrf = about.csrf;
+  caller = about.name;
+  shell.met(about);
+  shell.kept();
   return about;
 }
 
 export const get = (address, signal) => call("GET", address, undefined, signal);
-export const post = (address, body = {}, signal) => call("POST", address, body, signal);
+export const post = (address, body = {}, signal, name) => call("POST", address, body, signal, name);
 export const remove = (address) => call("DELETE", address);
 
 export async function openSession(token) {
@@ -98,38 +107,77 @@ export async function closeSession() {
 }
 
 const outbox = () => JSON.parse(sessionStorage.getItem(OUTBOX) ?? "{}");
+const placeOf = ({ name, slot }) => JSON.stringify([name, slot]);
+const same = (one, other) => JSON.stringify(one) === JSON.stringify(other);
 
-function keep(slot, entry) {
+function change(entry, kept) {
   const entries = outbox();
-  if (entry) entries[slot] = entry;
-  else delete entries[slot];
+  if (kept) entries[placeOf(entry)] = kept;
+  // Another action may have taken its place while the answer was under way.
+  else if (same(entries[placeOf(entry)]?.body, entry.body)) delete entries[placeOf(entry)];
   sessionStorage.setItem(OUTBOX, JSON.stringify(entries));
+  shell.kept();
 }
 
-// `slot` names what is meant ("ask", or telling of one candidate); `keyName` is what the service calls the key.
-export async function once(slot, address, body, keyName = "key") {
-  const entry = outbox()[slot] ?? { address, body: { ...body, [keyName]: uuid() } };
-  keep(slot, entry);
-  return deliver(slot, entry);
+// `slot` names what is meant ("ask", or telling of one candidate), `words` say it to people; `keyName` is what the
+// service calls the key.
+export async function once({ slot, words, address, body, keyName = "key" }) {
+  const place = placeOf({ name: caller, slot });
+  let entry = outbox()[place];
+  if (entry) {
+    const { [keyName]: key, ...kept } = entry.body;
+    if (!same(kept, body))
+      throw new Error(`${entry.words} is still being sent; wait until it is there, then try again`);
+  } else {
+    entry = { name: caller, slot, words, address, body: { ...body, [keyName]: uuid() } };
+    change(entry, entry);
+  }
+  return deliver(entry);
 }
 
-async function deliver(slot, entry) {
+// An answer that may be another one later: too many requests, or an error of the service's own.
+const passing = ({ status }) => status === 429 || status >= 500;
+
+// Whether what met this error is kept, and sent again.
+export const isKept = (error) => error instanceof NoAnswer || (error instanceof Problem && passing(error));
+
+async function deliver(entry) {
   try {
-    const answer = await post(entry.address, entry.body);
-    keep(slot, null);
+    const answer = await post(entry.address, entry.body, undefined, entry.name);
+    change(entry, null);
     return answer;
   } catch (error) {
-    if (error instanceof Problem) keep(slot, null); // an answer: it was not done, and a next try is another action
+    if (error instanceof Problem && passing(error)) change(entry, { ...entry, trouble: error.message });
+    else if (error instanceof Problem) change(entry, null); // it was not done, and a next try is another action
     throw error;
   }
 }
 
-export const unsent = (address) => Object.entries(outbox()).filter(([, entry]) => entry.address.startsWith(address));
+// What is kept from who is here, for an address and below.
+export const unsent = (address) =>
+  Object.values(outbox()).filter((entry) => entry.name === caller && entry.address.startsWith(`${address}/`));
 
+export const waits = (slot) => Boolean(outbox()[placeOf({ name: caller, slot })]);
+
+// What does not go out by itself: it is somebody else's, or the service had trouble with it.
+export const stuck = () => Object.values(outbox()).filter(({ name, trouble }) => name !== caller || trouble);
+
+export const ownUnsent = () => Object.values(outbox()).filter(({ name }) => name === caller);
+
+export const discard = (entry) => change(entry, null);
+
+// All are tried, unless the service cannot be reached: what is refused does not hold up the next.
 export async function deliverUnsent(address) {
-  const answers = [];
-  for (const [slot, entry] of unsent(address)) answers.push(await deliver(slot, entry));
-  return answers;
+  let first = null;
+  for (const entry of unsent(address)) {
+    try {
+      await deliver(entry);
+    } catch (error) {
+      if (!(error instanceof Problem)) throw error;
+      first ??= new Problem(error.status, `${entry.words}: ${error.message}`);
+    }
+  }
+  if (first) throw first;
 }
 
 // Over plain HTTP beyond localhost, browsers have no randomUUID.

@@ -1,14 +1,15 @@
 // A campaign: what to try next, what was measured, and what is thought of the others. It is drawn once; what arrives
 // later is put in its place, so that nobody loses what they are typing, nor the focus.
 
-import { NoAnswer, deliverUnsent, get, once, path, unsent } from "./api.js";
-import { Card, pendingTalk } from "./card.js";
+import { deliverUnsent, get, isKept, once, path, unsent } from "./api.js";
+import { Card, giveBack, pendingTalk } from "./card.js";
 import { policyWords } from "./campaigns.js";
 import { openCandidate } from "./candidate.js";
 import { Chart, asTable, drawMap, drawProgress, drawRanking, pointWords } from "./charts.js";
-import { announce, el, number, plural, refill, showProblem, when } from "./dom.js";
+import { announce, el, exact, number, plural, refill, showProblem, when } from "./dom.js";
 
-const AGAIN = 3000; // ms until what got no answer is sent again
+const AGAIN = 3000,
+  SELDOM = 60_000; // ms until what got no answer is sent again, at first and at most
 const LATEST = 50; // measurements shown before "all"
 
 export async function campaignView(context, name) {
@@ -30,17 +31,29 @@ export async function campaignView(context, name) {
   const history = el("div", {});
   const link = el("span", { class: "quiet", role: "status" });
 
-  const act = async (sending, done) => {
+  let resending,
+    patience = AGAIN;
+
+  // `refused` gets what is wrong, to say it also where it was done.
+  const act = async (sending, done, refused) => {
     try {
       const answer = await sending();
+      patience = AGAIN;
       showProblem(null);
       await refresh();
       done?.(answer);
     } catch (error) {
-      if (error instanceof NoAnswer && unsent(address).length) {
+      if (signal.aborted) return;
+      fail(error);
+      const waiting = unsent(address).length > 0;
+      if (waiting && isKept(error))
         showProblem(`${error.message} What you sent is kept here and goes out again by itself; it counts once.`);
-        setTimeout(sendAgain, AGAIN);
-      } else fail(error);
+      else refused?.(error);
+      if (waiting) {
+        clearTimeout(resending);
+        resending = setTimeout(sendAgain, patience);
+        patience = Math.min(SELDOM, 2 * patience);
+      }
       for (const card of cards.values()) card.mark();
       talk?.mark();
     }
@@ -71,7 +84,7 @@ export async function campaignView(context, name) {
   // By itself: to fit a model takes seconds, and nobody should wait for charts to see a result taken.
   const redraw = coalesced(async () => {
     const plots = await get(path("campaigns", name, "plots"), signal);
-    showCharts(charts, plots, status, (id) => openCandidate(name, id, signal).catch(fail));
+    showCharts(charts, plots, status, (id) => openCandidate(name, id, status.response, signal).catch(fail));
   });
 
   function showCards() {
@@ -125,7 +138,7 @@ export async function campaignView(context, name) {
   function failedEntry({ id, at }) {
     const release = () =>
       act(
-        () => once(`release ${name} ${id}`, path("campaigns", name, "release"), { id }),
+        () => giveBack(name, id),
         () => announce(`${id} may be asked for again.`),
       );
     const button = el(
@@ -146,11 +159,18 @@ export async function campaignView(context, name) {
 
   const undo = () =>
     act(
-      () => once(`undo ${name}`, path("campaigns", name, "undo"), {}),
+      () => once({ slot: `undo ${name}`, words: "undo", address: path("campaigns", name, "undo"), body: {} }),
       ({ id, value }) =>
-        announce(`Taken back: ${id}${value === null || value === undefined ? "" : `, ${number(value)}`}.`),
+        announce(`Taken back: ${id}${value === null || value === undefined ? "" : `, ${exact(value)}`}.`),
     );
 
+  try {
+    await refresh();
+  } catch (error) {
+    if (error.status !== 404) throw error;
+    body.append(el("p", {}, "There is no such campaign. ", el("a", { href: "#/" }, "All campaigns")));
+    return;
+  }
   body.append(
     facts,
     notes,
@@ -176,12 +196,15 @@ export async function campaignView(context, name) {
     el(
       "p",
       {},
-      el("a", { href: path("campaigns", name, "export.csv"), download: `${name}.csv` }, "Export as CSV"),
+      el(
+        "a",
+        { class: "button", href: path("campaigns", name, "export.csv"), download: `${name}.csv` },
+        "Export as CSV",
+      ),
       " ",
       link,
     ),
   );
-  await refresh();
   listen(path("campaigns", name, "events"), signal, link, () => {
     refresh().catch(fail);
     sendAgain();
@@ -239,7 +262,7 @@ function showFacts(facts, status) {
   const fact = (term, ...value) => el("div", {}, el("dt", {}, term), el("dd", {}, value));
   const best = status.best
     ? [
-        el("strong", {}, number(status.best.value)),
+        el("strong", {}, exact(status.best.value)),
         " ",
         el("span", { class: "id" }, status.best.id),
         status.best.measurements > 1 ? ` (${status.best.measurements} times)` : "",
@@ -249,7 +272,7 @@ function showFacts(facts, status) {
   refill(
     facts,
     fact(`Best ${status.response ?? "so far"}`, ...best),
-    fact("Measured", `${status.history.length} of ${plural(status.candidates, "candidate")}`),
+    fact("Measured", measuredWords(status)),
     fact("Pending", String(status.pending.length)),
     fact(
       "Left of the budget",
@@ -262,6 +285,13 @@ function showFacts(facts, status) {
   );
 }
 
+// A candidate can be measured more than once.
+function measuredWords({ history, candidates }) {
+  const different = new Set(history.map(({ id }) => id)).size;
+  const times = history.length > different ? `, ${history.length} times in all` : "";
+  return `${different} of ${plural(candidates, "candidate")}${times}`;
+}
+
 function showNotes(notes, status) {
   const changed =
     "The file of the pool is another one than at the beginning. The campaign keeps the candidates that it began with.";
@@ -271,7 +301,7 @@ function showNotes(notes, status) {
 function tellNews(before, status) {
   if (!before) return;
   const added = status.history.slice(before.history.length);
-  if (added.length) announce(added.map(({ id, value }) => `${id} gave ${number(value)}.`).join(" "));
+  if (added.length) announce(added.map(({ id, value }) => `${id} gave ${exact(value)}.`).join(" "));
 }
 
 function measurements(rows, status) {
@@ -301,7 +331,7 @@ function measurements(rows, status) {
           el(
             "td",
             { "data-label": status.response ?? "Result" },
-            number(row.value),
+            exact(row.value),
             row.id === status.best?.id ? " (best)" : "",
           ),
           el("td", { "data-label": "when" }, when(row.at)),
@@ -320,7 +350,7 @@ function showCharts(charts, plots, status, open) {
     asTable(
       "Each measurement and the best until then",
       ["Measurement", response, "Best"],
-      plots.measured.map((value, i) => [i + 1, number(value), number(plots.best[i])]),
+      plots.measured.map((value, i) => [i + 1, exact(value), exact(plots.best[i])]),
     ),
   );
   charts.ranking.show(
@@ -328,7 +358,7 @@ function showCharts(charts, plots, status, open) {
     asTable(
       "What is expected, best first",
       ["Candidate", "Expected", "Deviation", "Measured"],
-      plots.ranking.map(({ id, mean, deviation, value }) => [id, number(mean), number(deviation, 2), number(value)]),
+      plots.ranking.map(({ id, mean, deviation, value }) => [id, number(mean), number(deviation, 2), exact(value)]),
     ),
   );
   charts.map.show(

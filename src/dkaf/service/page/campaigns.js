@@ -1,7 +1,7 @@
 // The list of campaigns.
 
 import { get } from "./api.js";
-import { el, number, plural, refill, when } from "./dom.js";
+import { el, exact, plural, refill, when } from "./dom.js";
 
 const EVERY = 10_000; // ms; a list of campaigns has no events of its own
 
@@ -47,7 +47,7 @@ function facts(campaign) {
     el(
       "p",
       { class: "quiet" },
-      `${campaign.told} of ${plural(campaign.candidates, "candidate")} measured, ${campaign.pending} pending`,
+      `${plural(campaign.told, "measurement")}, ${plural(campaign.candidates, "candidate")}, ${campaign.pending} pending`,
       campaign.budget === null ? "" : `, ${campaign.left} of ${campaign.budget} left of the budget`,
     ),
     el("p", { class: "quiet" }, `${policyWords(campaign.policy)}, begun `, when(campaign.created)),
@@ -62,7 +62,7 @@ function best(campaign) {
   if (!campaign.best) return "Nothing is measured yet.";
   return [
     "Best so far: ",
-    el("strong", {}, number(campaign.best.value)),
+    el("strong", {}, exact(campaign.best.value)),
     " by ",
     el("span", { class: "id" }, campaign.best.id),
   ];

@@ -1,16 +1,20 @@
 // One candidate: what is known of it, what is expected of it, and why.
 
 import { get, path } from "./api.js";
-import { el, number, refill } from "./dom.js";
+import { el, exact, number, refill } from "./dom.js";
 
 const SHOWN = 12; // columns; of more, the others unfold
+const WIDE = 14; // characters; more get two columns, so that no number breaks
 const LONG = 80; // characters; a longer text gets the whole width and lines to read
 
 export const fetchCandidate = (campaign, id, signal) =>
   get(`${path("campaigns", campaign, "candidates")}?id=${encodeURIComponent(id)}`, signal);
 
-export function columnList({ id, columns }) {
-  const entries = Object.entries(columns).filter(([, value]) => value !== id); // its name stands above
+// Without its name, which stands above, and without the result as long as there is none.
+export function columnList({ id, columns }, response) {
+  const entries = Object.entries(columns).filter(
+    ([name, value]) => value !== id && (name !== response || !isEmpty(value)),
+  );
   if (!entries.length) return null;
   const rest = entries.slice(SHOWN);
   return [
@@ -21,17 +25,20 @@ export function columnList({ id, columns }) {
   ];
 }
 
+const isEmpty = (value) => value === null || String(value).trim() === "";
+
 function definitions(entries) {
   return el(
     "dl",
     { class: "columns" },
     entries.map(([name, value]) => {
-      const text = value === null ? "–" : String(value);
+      const text = isEmpty(value) ? "–" : String(value);
       const long = text.length > LONG;
+      const size = long ? "long" : text.length > WIDE ? "wide" : null;
       // What scrolls has to be reached by the keyboard.
       return el(
         "div",
-        { class: long ? "long" : null },
+        { class: size },
         el("dt", {}, name),
         el("dd", long ? { tabindex: "0", "aria-label": `${name}: ${text}`, role: "group" } : {}, text),
       );
@@ -67,7 +74,7 @@ export function reasons({ mean, deviation, near }) {
       "tr",
       {},
       el("th", { scope: "row", class: "id" }, other.id),
-      el("td", {}, number(other.value)),
+      el("td", {}, exact(other.value)),
       el("td", {}, number(other.distance)),
     ),
   );
@@ -91,18 +98,22 @@ export function reasons({ mean, deviation, near }) {
   ];
 }
 
-export async function openCandidate(campaign, id, signal) {
+export async function openCandidate(campaign, id, response, signal) {
   const found = await fetchCandidate(campaign, id, signal);
-  const dialog = document.getElementById("candidate");
-  refill(
-    dialog,
-    el("h2", { id: "candidate-title", class: "id" }, id),
-    drawing(found),
-    expectation(found),
-    columnList(found),
-    el("h3", {}, "Why"),
-    reasons(found),
-    el("form", { method: "dialog" }, el("button", { class: "main-action" }, "Close")),
+  showDialog(
+    id,
+    [drawing(found), expectation(found), columnList(found, response), el("h3", {}, "Why"), reasons(found)],
+    [el("button", { class: "main-action" }, "Close")],
   );
+}
+
+// The title gets the focus: reading begins there, and a long text is not scrolled to its end.
+export function showDialog(title, contents, actions) {
+  const dialog = document.getElementById("candidate");
+  const heading = el("h2", { id: "candidate-title", class: "id", tabindex: "-1" }, title);
+  refill(dialog, heading, contents, el("form", { method: "dialog", class: "ask actions" }, actions));
   dialog.showModal();
+  heading.focus();
+  dialog.scrollTop = 0;
+  return dialog;
 }

@@ -1,10 +1,11 @@
 // What is pending, a card for each, and the fields by which people ask and tell.
 
-import { once, path, unsent } from "./api.js";
+import { once, path, waits } from "./api.js";
 import { columnList, drawing, expectation, fetchCandidate, reasons } from "./candidate.js";
-import { announce, el, number, refill } from "./dom.js";
+import { announce, el, exact, refill } from "./dom.js";
 
 const wrong = "A result is a number, with a point before the decimals, such as 6.9 or -0.3.";
+const MOST = 1024; // at once, as the service has it
 const askSlot = (campaign) => `ask ${campaign}`;
 const tellSlot = (campaign, id) => `tell ${campaign} ${id}`;
 const draftKey = (campaign, id) => `dkaf.typed ${campaign} ${id}`;
@@ -14,16 +15,25 @@ function result(text) {
   return Number.isFinite(value) ? value : null;
 }
 
-const waits = (campaign, slot) => unsent(path("campaigns", campaign)).some(([name]) => name === slot);
-
 export function tell(campaign, measurement) {
-  return once(tellSlot(campaign, measurement.id), path("campaigns", campaign, "tell"), { measurements: [measurement] });
+  const { id, value } = measurement;
+  return once({
+    slot: tellSlot(campaign, id),
+    words: value === undefined ? `${id} failed` : `${id} = ${exact(value)}`,
+    address: path("campaigns", campaign, "tell"),
+    body: { measurements: [measurement] },
+  });
+}
+
+export function giveBack(campaign, id) {
+  const address = path("campaigns", campaign, "release");
+  return once({ slot: `release ${campaign} ${id}`, words: `release of ${id}`, address, body: { id } });
 }
 
 // `act` sends, refreshes the view and says what went wrong.
 export class Card {
   constructor({ campaign, id, response, operator, act, signal, fail }) {
-    Object.assign(this, { campaign, id, act, signal, fail, stale: true, visible: false });
+    Object.assign(this, { campaign, id, response, act, signal, fail, stale: true, visible: false });
     this.about = el("div", {}, el("p", { class: "quiet" }, "…"));
     this.why = el("div", {});
     this.node = el(
@@ -49,13 +59,16 @@ export class Card {
     this.field = el("input", { name: "value", autocomplete: "off", "aria-describedby": problem.id, size: "8" });
     this.field.value = sessionStorage.getItem(draftKey(campaign, id)) ?? "";
     this.field.addEventListener("input", () => sessionStorage.setItem(draftKey(campaign, id), this.field.value));
+    const refused = (error) => (problem.textContent = error.message);
     const send = (measurement, words) => {
       if (this.waiting) return;
       this.waiting = true;
+      problem.textContent = "";
       this.mark();
       this.act(
         () => tell(campaign, measurement),
         () => announce(words),
+        refused,
       ).finally(() => ((this.waiting = false), this.mark()));
     };
     const submit = (event) => {
@@ -64,13 +77,14 @@ export class Card {
       problem.textContent = value === null ? wrong : "";
       this.field.setAttribute("aria-invalid", String(value === null));
       if (value === null) this.field.focus();
-      else send({ id, value }, `Told: ${id} gave ${number(value)}.`);
+      else send({ id, value }, `Told: ${id} gave ${exact(value)}.`);
     };
     const failed = () => send({ id, failed: true }, `${id} is noted as failed.`);
     const release = () =>
       this.act(
-        () => once(`release ${campaign} ${id}`, path("campaigns", campaign, "release"), { id }),
+        () => giveBack(campaign, id),
         () => announce(`${id} is released.`),
+        refused,
       );
     this.state = el("span", { class: "quiet", role: "status" });
     return el(
@@ -96,7 +110,7 @@ export class Card {
   // While something is under way the field cannot be changed: what would count is what was sent.
   mark() {
     if (!this.field) return;
-    const kept = waits(this.campaign, tellSlot(this.campaign, this.id));
+    const kept = waits(tellSlot(this.campaign, this.id));
     this.field.readOnly = this.waiting || kept;
     this.state.textContent = kept ? "being sent …" : "";
   }
@@ -113,7 +127,7 @@ export class Card {
     this.stale = false;
     try {
       const found = await fetchCandidate(this.campaign, this.id, this.signal);
-      refill(this.about, drawing(found), expectation(found), columnList(found));
+      refill(this.about, drawing(found), expectation(found), columnList(found, this.response));
       refill(this.why, reasons(found));
     } catch (error) {
       this.stale = true;
@@ -130,14 +144,30 @@ export class Card {
 
 // The forms around the cards: to ask, and to tell of a candidate that nobody asked for.
 export function pendingTalk(campaign, act, status, list) {
-  const count = el("input", { type: "number", min: "1", step: "1", value: "4", id: "how-many", required: true });
+  const count = el("input", {
+    type: "number",
+    min: "1",
+    max: MOST,
+    step: "1",
+    value: "4",
+    id: "how-many",
+    "aria-describedby": "too-many",
+  });
   const used = el("p", { class: "quiet" });
+  const tooMany = el("p", { class: "wrong", id: "too-many", role: "alert" });
   const send = (n) => {
-    if (waits(campaign, askSlot(campaign))) return;
+    if (waits(askSlot(campaign))) return;
     used.textContent = "Choosing …";
     const before = new Set(status().pending.map(({ id }) => id));
     act(
-      () => once(askSlot(campaign), path("campaigns", campaign, "ask"), { n }, "request_id"),
+      () =>
+        once({
+          slot: askSlot(campaign),
+          words: `asking for ${n}`,
+          address: path("campaigns", campaign, "ask"),
+          body: { n },
+          keyName: "request_id",
+        }),
       (candidates) => {
         announce(`To try next: ${candidates.map(({ id }) => id).join(", ")}.`);
         const first = [...list.children].find((node) => !before.has(node.querySelector("h3").textContent));
@@ -145,15 +175,25 @@ export function pendingTalk(campaign, act, status, list) {
       },
     ).finally(() => update(status()));
   };
+  const askForMany = (event) => {
+    event.preventDefault();
+    const n = count.valueAsNumber;
+    const right = Number.isInteger(n) && n >= 1 && n <= MOST;
+    tooMany.textContent = right
+      ? ""
+      : `One asks for 1 to ${MOST} at once, ${count.value || "nothing"} came; change it.`;
+    if (right) send(n);
+    else count.focus();
+  };
   const one = el("button", { type: "button", class: "main-action", onclick: () => send(1) }, "Ask for 1");
   const many = el(
     "form",
-    { class: "inline", onsubmit: (event) => (event.preventDefault(), send(count.valueAsNumber)) },
+    { class: "inline", novalidate: true, onsubmit: askForMany },
     el("label", { for: "how-many" }, "or for"),
     count,
     el("button", { type: "submit" }, "Ask"),
   );
-  const ask = el("div", { class: "ask" }, one, many, used);
+  const ask = el("div", { class: "ask" }, one, many, used, tooMany);
 
   const id = el("input", { name: "id", required: true, autocomplete: "off" });
   const value = el("input", { name: "value", required: true, autocomplete: "off", size: "8" });
@@ -167,11 +207,12 @@ export function pendingTalk(campaign, act, status, list) {
     act(
       () => tell(campaign, { id: told.trim(), value: measured }),
       () => {
-        announce(`Told: ${told} gave ${number(measured)}.`);
+        announce(`Told: ${told} gave ${exact(measured)}.`);
         if (id.value !== told) return; // the next one is being typed
         id.value = value.value = "";
         if (other.contains(document.activeElement)) id.focus();
       },
+      (error) => (problem.textContent = error.message),
     );
   };
   const other = el(
@@ -195,7 +236,7 @@ export function pendingTalk(campaign, act, status, list) {
   }
 
   function mark() {
-    if (waits(campaign, askSlot(campaign))) used.textContent = "being sent …";
+    if (waits(askSlot(campaign))) used.textContent = "being sent …";
   }
 
   // A card that goes takes the focus with it: it goes on to the next one, or to where one asks for more.

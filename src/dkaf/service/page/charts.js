@@ -1,14 +1,14 @@
 // The charts as SVG: drawn at the width there is, so that their texts keep their size, and each with a table that says
 // the same in words.
 
-import { el, number, refill, svg } from "./dom.js";
+import { el, exact, number, refill, svg } from "./dom.js";
 
-const LEFT = 52,
-  RIGHT = 12,
+const RIGHT = 12,
   TOP = 10,
   BOTTOM = 36;
 const TABLE_ROWS = 50;
 const SHADES = 5;
+const pen = document.createElement("canvas").getContext("2d");
 
 // `draw(width)` gives the chart; it is called again whenever the width changes.
 export class Chart {
@@ -84,31 +84,49 @@ function ticks(low, high, about = 4) {
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = power * [1, 2, 5, 10].find((factor) => factor * power >= rough);
   const found = [];
-  // + 0: there is a -0
-  for (let i = Math.ceil(low / step) + 0; i * step <= high; i++) found.push(i * step);
+  for (let i = Math.ceil(low / step); i * step <= high; i++) found.push(i * step);
   return found;
 }
 
+// With as many digits as tell one from the next.
+function tickWords(values) {
+  if (values.length < 2) return values.map((value) => number(value));
+  const largest = Math.max(...values.map(Math.abs));
+  const digits = Math.ceil(Math.log10(largest / (values[1] - values[0]))) + 1;
+  return values.map((value) => number(value, Math.min(15, Math.max(2, digits))));
+}
+
+function extent(values) {
+  return values.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [Infinity, -Infinity]);
+}
+
 function scale(values, from, to) {
-  let low = Math.min(...values),
-    high = Math.max(...values);
-  if (low === high) [low, high] = [low - 0.5, high + 0.5];
-  const pad = (high - low) * 0.05;
+  let [low, high] = extent(values);
+  const pad = low === high ? Math.max(0.5, Math.abs(low) / 20) : (high - low) * 0.05;
   [low, high] = [low - pad, high + pad];
   const at = (value) => from + ((value - low) / (high - low)) * (to - from);
   return Object.assign(at, { low, high });
 }
 
-function frame(width, height, label, y, yTitle, xTitle, xTicks = []) {
+// What the numbers beside an axis take, and its title.
+function left(y, width) {
+  pen.font = `12px ${getComputedStyle(document.body).fontFamily}`;
+  const widest = Math.max(...tickWords(ticks(y.low, y.high)).map((text) => pen.measureText(text).width));
+  return Math.min(width / 2, Math.max(40, Math.ceil(widest) + 28));
+}
+
+function frame(width, height, label, y, start, yTitle, xTitle, xTicks = []) {
+  const values = ticks(y.low, y.high);
+  const words = tickWords(values);
   return svg(
     "svg",
     { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label },
-    ticks(y.low, y.high).map((value) => [
-      svg("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: y(value), y2: y(value) }),
-      svg("text", { x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, number(value)),
+    values.map((value, i) => [
+      svg("line", { class: "grid", x1: start, x2: width - RIGHT, y1: y(value), y2: y(value) }),
+      svg("text", { class: "tick", x: start - 6, y: y(value) + 4, "text-anchor": "end" }, words[i]),
     ]),
     xTicks.map(([at, text]) => svg("text", { x: at, y: height - BOTTOM + 16, "text-anchor": "middle" }, text)),
-    svg("text", { class: "axis", x: (LEFT + width - RIGHT) / 2, y: height - 4, "text-anchor": "middle" }, xTitle),
+    svg("text", { class: "axis", x: (start + width - RIGHT) / 2, y: height - 4, "text-anchor": "middle" }, xTitle),
     svg(
       "text",
       { class: "axis", transform: `translate(12 ${height / 2}) rotate(-90)`, "text-anchor": "middle" },
@@ -127,17 +145,18 @@ export function drawProgress({ measured, best }, response) {
     if (!measured.length) return nothing("Nothing is measured yet.");
     const height = 240;
     const y = scale([...measured, ...best], height - BOTTOM, TOP);
-    const x = scale([1, Math.max(2, measured.length)], LEFT, width - RIGHT);
-    const label = `Best ${response} after each measurement: ${number(best.at(-1))} after ${measured.length}.`;
+    const start = left(y, width);
+    const x = scale([1, Math.max(2, measured.length)], start, width - RIGHT);
+    const label = `Best ${response} after each measurement: ${exact(best.at(-1))} after ${measured.length}.`;
     const whole = ticks(1, Math.max(2, measured.length))
       .filter(Number.isInteger)
       .map((value) => [x(value), String(value)]);
-    const chart = frame(width, height, label, y, response, "measurement", whole);
+    const chart = frame(width, height, label, y, start, response, "measurement", whole);
     const steps = best.map((value, i) => (i ? `H${x(i + 1)}V${y(value)}` : `M${x(1)} ${y(value)}`)).join("");
     chart.append(svg("path", { class: "best-line", d: steps }));
     measured.forEach((value, i) =>
       chart.append(
-        titled(svg("circle", { class: "measured", cx: x(i + 1), cy: y(value), r: 3.5 }), `${i + 1}: ${number(value)}`),
+        titled(svg("circle", { class: "measured", cx: x(i + 1), cy: y(value), r: 3.5 }), `${i + 1}: ${exact(value)}`),
       ),
     );
     return [chart, legend(["key-dot", "measured"], ["key-line", "best so far"])];
@@ -149,11 +168,12 @@ export function drawRace(lines, most) {
   return (width) => {
     const height = 260;
     const y = scale([0, ...lines.flatMap(({ distances }) => distances)], height - BOTTOM, TOP);
-    const x = scale([0, most], LEFT, width - RIGHT);
+    const start = left(y, width);
+    const x = scale([0, most], start, width - RIGHT);
     const tries = lines[0].distances.length - 1;
     const label = `Distance of the nearest after ${tries} tries: ${lines.map(({ name, distances }) => `${name} ${number(distances.at(-1), 3)}`).join(", ")}.`;
     const whole = Array.from({ length: most + 1 }, (_, i) => [x(i), String(i)]);
-    const chart = frame(width, height, label, y, "distance", "tries", whole);
+    const chart = frame(width, height, label, y, start, "distance", "tries", whole);
     for (const { method, name, distances } of lines) {
       const steps = distances.map((value, i) => (i ? `H${x(i)}V${y(value)}` : `M${x(0)} ${y(value)}`)).join("");
       chart.append(titled(svg("path", { class: `race-line ${method}`, d: steps }), name));
@@ -167,7 +187,7 @@ export function drawRanking(ranking, response) {
   return (width) => {
     const known = ranking.filter(({ mean }) => mean !== null);
     if (!known.length) return nothing("Nothing is expected yet: it takes a measurement.");
-    const shown = known.slice(0, Math.max(8, Math.floor((width - LEFT - RIGHT) / 14)));
+    const shown = known.slice(0, Math.max(8, Math.floor((width - 50 - RIGHT) / 14)));
     const height = 240;
     const ends = shown.flatMap(({ mean, deviation, value }) => [
       mean - deviation,
@@ -175,12 +195,13 @@ export function drawRanking(ranking, response) {
       ...(value === null ? [] : [value]),
     ]);
     const y = scale(ends, height - BOTTOM, TOP);
-    const x = scale([1, Math.max(2, shown.length)], LEFT, width - RIGHT);
+    const start = left(y, width);
+    const x = scale([1, Math.max(2, shown.length)], start, width - RIGHT);
     const label = `What is expected of the ${shown.length} best candidates: from ${number(shown[0].mean)} for ${shown[0].id} to ${number(shown.at(-1).mean)}.`;
-    const chart = frame(width, height, label, y, response, "candidates, best expected first");
+    const chart = frame(width, height, label, y, start, response, "candidates, best expected first");
     shown.forEach(({ id, mean, deviation, value }, i) => {
       const at = x(i + 1);
-      const text = `${id}: ${number(mean)} ± ${number(deviation, 2)}${value === null ? "" : `, measured ${number(value)}`}`;
+      const text = `${id}: ${number(mean)} ± ${number(deviation, 2)}${value === null ? "" : `, measured ${exact(value)}`}`;
       const group = svg(
         "g",
         {},
@@ -200,7 +221,7 @@ export function drawMap(points, minimise, open) {
   let current = 0;
   return (width) => {
     if (!points.length) return nothing("There is no map yet: it takes a measurement.");
-    const height = Math.min(560, width);
+    const height = Math.min(620, Math.round(1.15 * width));
     const x = scale(
       points.map((point) => point.x),
       14,
@@ -212,7 +233,7 @@ export function drawMap(points, minimise, open) {
       14,
     );
     const means = points.map(({ mean }) => mean).filter((mean) => mean !== null);
-    const [low, high] = [Math.min(...means), Math.max(...means)];
+    const [low, high] = extent(means);
     const shade = (mean) =>
       mean === null || low === high ? 2 : Math.min(SHADES - 1, Math.floor(((mean - low) / (high - low)) * SHADES));
     const better = (a, b) => (minimise ? 1 : -1) * ((a.mean ?? 0) - (b.mean ?? 0));
@@ -277,10 +298,12 @@ export function drawMap(points, minimise, open) {
     const shades = el(
       "span",
       {},
-      "expected, worse to better",
-      range,
-      " ",
-      Array.from({ length: SHADES }, (_, i) => el("i", { class: `swatch shade-${i}` })),
+      `expected, worse to better${range} `,
+      el(
+        "span",
+        { class: "swatches" },
+        Array.from({ length: SHADES }, (_, i) => el("i", { class: `swatch shade-${i}` })),
+      ),
     );
     return [
       el("div", { class: "over-map" }, chart, tip),

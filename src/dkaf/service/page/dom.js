@@ -31,9 +31,19 @@ export function refill(parent, ...children) {
   }
 }
 
+// What is estimated, rounded. A very large or small one in powers of ten: its zeros would not be read.
 export function number(value, digits = 4) {
   if (value === null || value === undefined) return "–";
+  if (value === 0) return "0"; // there is a -0
+  const size = Math.abs(value);
+  if (size >= 1e7 || size < 1e-4) return Number(value.toPrecision(digits)).toExponential().replace("e+", "e");
   return value.toLocaleString("en", { maximumSignificantDigits: digits, useGrouping: false });
+}
+
+// What somebody told, every digit of it.
+export function exact(value) {
+  if (value === null || value === undefined) return "–";
+  return String(value === 0 ? 0 : value);
 }
 
 export function when(text) {
@@ -47,6 +57,7 @@ export function plural(count, one, many = `${one}s`) {
   return `${count} ${count === 1 ? one : many}`;
 }
 
+const SHOWN = 4000; // ms
 let fading;
 
 // Shown for a while, and said by a screen reader; emptied first, so that the same sentence is said again.
@@ -54,9 +65,10 @@ export function announce(text) {
   const news = document.getElementById("news");
   clearTimeout(fading);
   news.textContent = "";
+  if (!text) return;
   fading = setTimeout(() => {
     news.textContent = text;
-    fading = setTimeout(() => (news.textContent = ""), 8000);
+    fading = setTimeout(() => (news.textContent = ""), SHOWN);
   }, 50);
 }
 

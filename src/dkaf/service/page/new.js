@@ -5,7 +5,22 @@ import { announce, el, plural, refill, showProblem } from "./dom.js";
 
 const DRAFT = "dkaf.new"; // survives a reload
 const KINDS = ["numeric", "categorical", "text", "smiles", "ignore"];
+const FOLDED = 20; // columns shown; of more, the others unfold
 const GP = "gp";
+const OTHER = "other"; // what is measured is no column of the table
+const DELIMITERS = { ",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars" };
+const ENCODINGS = { "utf-8": "UTF-8", cp1252: "Western European (Windows-1252)", "utf-16": "UTF-16" };
+// The sentences of the command line name its options; here they are fields.
+const FIELDS = [
+  [/(say )?--kind .*?=(\w+)/g, "take it for “$2” below"],
+  [/--kind\b/g, "“Taken for”"],
+  [/--impute\b/g, "“Fill in missing values”"],
+  [/(pass )?--delimiter( \S+)?/g, "“Columns are separated by”$2"],
+  [/--encoding\b/g, "“Encoding”"],
+  [/--id\b/g, "“Column that names candidates”"],
+  [/--response\b/g, "“What is measured”"],
+  [/send the pool to POST \/api\/uploads first/g, "choose the file again"],
+];
 export const NAME = { pattern: "[A-Za-z0-9_\\-]{1,64}", maxlength: "64", title: "letters, digits, - and _" };
 
 export async function newView({ about, body, name, operator, signal, fail }) {
@@ -14,8 +29,10 @@ export async function newView({ about, body, name, operator, signal, fail }) {
     body.append(el("p", {}, "To begin a campaign takes the role of operator; you can look."));
     return;
   }
-  const draft = JSON.parse(sessionStorage.getItem(DRAFT) ?? "null") ?? { table: null, kinds: {}, fields: {} };
-  const save = () => sessionStorage.setItem(DRAFT, JSON.stringify(draft));
+  const draft = { table: null, kinds: [], fields: {}, ...JSON.parse(sessionStorage.getItem(DRAFT) ?? "{}") };
+  draft.kinds = new Map(draft.kinds); // a column may be called as what every object has
+  const save = () => sessionStorage.setItem(DRAFT, JSON.stringify({ ...draft, kinds: [...draft.kinds] }));
+  const refused = (error) => fail(Object.assign(error, { message: inFields(error.message) }));
   let policies = await usablePolicies(signal);
 
   const found = el("p", { class: "quiet", role: "status" });
@@ -30,24 +47,81 @@ export async function newView({ about, body, name, operator, signal, fail }) {
       const table = await upload(file, signal);
       if (table.kind !== "table")
         throw new Error(`${file.name} is a policy, not a table of candidates; add it under “Policy” below`);
-      Object.assign(draft, { table, kinds: {} });
       draft.fields.name ||= stem(file.name);
-      delete draft.fields.id;
-      delete draft.fields.response;
-      save();
-      showProblem(null);
-      showTable();
+      put(table);
       field("name").focus();
     } catch (error) {
       found.textContent = draft.table ? inWords(draft.table) : "";
-      fail(error);
+      refused(error);
     }
+  };
+
+  const put = (table) => {
+    Object.assign(draft, { table, kinds: new Map() });
+    for (const key of ["id", "response", "known"]) delete draft.fields[key];
+    save();
+    showProblem(null);
+    showTable();
+  };
+
+  const readAgain = async () => {
+    const how = new URLSearchParams({ delimiter: delimiter.value, encoding: encoding.value });
+    try {
+      put(await get(`${path("uploads", draft.table.upload)}?${how}`, signal));
+    } catch (error) {
+      showReading(); // as it was
+      refused(error);
+    }
+  };
+  const delimiter = choice(DELIMITERS, { onchange: readAgain });
+  const encoding = choice(ENCODINGS, { onchange: readAgain });
+  const reading = el(
+    "div",
+    { class: "fields reading", hidden: true },
+    labelled("Columns are separated by", delimiter),
+    labelled("Encoding", encoding),
+  );
+  const isText = () => /\.[ct]sv$/.test(draft.table.upload);
+  const showReading = () => {
+    reading.hidden = !isText();
+    delimiter.value = draft.table.delimiter ?? (draft.table.upload.endsWith(".tsv") ? "\t" : ",");
+    encoding.value = draft.table.encoding ?? "utf-8";
+  };
+
+  // A column of the table that holds the results, or null.
+  const responseColumn = () => draft.table.columns.find(({ name }) => `column ${name}` === field("response").value);
+  const responseName = () => responseColumn()?.name ?? field("other").value.trim();
+
+  const showResponse = () => {
+    const column = responseColumn();
+    const { filled = 0 } = column ?? {};
+    const other = field("response").value === OTHER;
+    field("other").closest("label").hidden = !other;
+    field("other").required = other;
+    field("known").closest("label").hidden = !filled;
+    form.querySelector("#known-words").textContent = `Take over the ${plural(filled, "value")} of ${plural(
+      draft.table.rows,
+      "row",
+    )} as measured already; else they are left out`;
+    form.querySelector("#response-words").textContent = column
+      ? `${filled ? "It has values." : "It is empty so far."} To choose by, it is left out: before it is measured, nobody knows it.`
+      : "";
   };
 
   const showColumns = () => {
     const policy = policies.find(({ name: known }) => known === field("policy").value);
-    const roles = { [field("id").value]: "id", [field("response").value]: "response, left out" };
-    refill(columns, columnTable(draft, { policy, roles, chem: about.chem, changed: save }));
+    if (policy?.response) {
+      const there = draft.table.columns.some((column) => column.name === policy.response);
+      field("response").value = there ? `column ${policy.response}` : OTHER;
+      if (!there) field("other").value = policy.response;
+    }
+    field("response").disabled = field("other").disabled = Boolean(policy?.response);
+    showResponse();
+    const roles = new Map([
+      [field("id").value, "id"],
+      [responseColumn()?.name, "response, left out"],
+    ]);
+    refill(columns, columnTables(draft, { policy, roles, chem: about.chem, changed: save }));
     field("minimise").disabled = Boolean(policy);
     if (policy) field("minimise").value = String(policy.minimise);
     const words = policy
@@ -68,9 +142,15 @@ export async function newView({ about, body, name, operator, signal, fail }) {
   const showTable = () => {
     const { table } = draft;
     found.textContent = inWords(table);
+    showReading();
     const names = table.columns.map((column) => el("option", { value: column.name }, column.name));
     field("id").replaceChildren(el("option", { value: "" }, "none: rows are called 1, 2, …"), ...names);
-    form.querySelector("#columns").replaceChildren(...names.map((option) => option.cloneNode(true)));
+    field("response").replaceChildren(
+      el("option", { value: "" }, "choose …"),
+      ...table.columns.map(({ name }) => el("option", { value: `column ${name}` }, name)),
+      el("option", { value: OTHER }, "not in the table: a name"),
+    );
+    field("known").checked = true;
     for (const [key, value] of Object.entries(draft.fields)) restore(field(key), value);
     if (draft.fields.id === undefined) field("id").value = likelyId(table);
     rest.hidden = false;
@@ -90,17 +170,19 @@ export async function newView({ about, body, name, operator, signal, fail }) {
         pool: draft.table.upload,
         policy: field("policy").value,
         id: field("id").value || null,
-        response: field("response").value.trim() || null,
+        response: responseName() || null,
+        known: Boolean(responseColumn()?.filled) && field("known").checked,
         budget: field("budget").value ? Number(field("budget").value) : null,
         minimise: own ? field("minimise").value === "true" : null,
-        kinds: own ? draft.kinds : {},
+        kinds: own ? Object.fromEntries(draft.kinds) : {},
         impute: field("impute").checked,
         seed: Number(field("seed").value || 0),
+        ...(isText() ? { delimiter: delimiter.value, encoding: encoding.value } : {}),
       });
       sessionStorage.removeItem(DRAFT);
       location.hash = `#/campaign/${encodeURIComponent(campaign.name)}`;
     } catch (error) {
-      fail(error);
+      refused(error);
     } finally {
       button.setAttribute("aria-disabled", "false");
     }
@@ -130,7 +212,7 @@ export async function newView({ about, body, name, operator, signal, fail }) {
       oninput: (event) => remember(event.target, draft, save),
       onchange: showIfChosen,
     },
-    el("section", { class: "card" }, el("h2", {}, "1. Candidates"), dropZone(take), found),
+    el("section", { class: "card" }, el("h2", {}, "1. Candidates"), dropZone(take), found, reading),
     rest,
   );
   function showIfChosen(event) {
@@ -155,16 +237,19 @@ export async function newView({ about, body, name, operator, signal, fail }) {
         labelled("Column that names candidates", el("select", { name: "id" })),
         labelled(
           "What is measured",
-          el("input", { name: "response", list: "columns", placeholder: "result", autocomplete: "off" }),
-          "a column of this name is left out: before it is measured, nobody knows it",
+          el("select", { name: "response", required: true, "aria-describedby": "response-words" }),
+          el("span", { id: "response-words" }),
         ),
-        el("datalist", { id: "columns" }),
         labelled(
-          "Budget",
-          el("input", { name: "budget", type: "number", min: "1", step: "1", placeholder: "no limit" }),
-          "measurements, at most",
+          "Name of what is measured",
+          el("input", { name: "other", maxlength: "1000", placeholder: "yield", autocomplete: "off" }),
         ),
-        labelled("Policy", el("select", { name: "policy", "aria-describedby": "policy-words" })),
+        el(
+          "label",
+          { class: "check" },
+          el("input", { name: "known", type: "checkbox" }),
+          el("span", { id: "known-words" }),
+        ),
         labelled(
           "Which results are better",
           el(
@@ -174,6 +259,12 @@ export async function newView({ about, body, name, operator, signal, fail }) {
             el("option", { value: "true" }, "smaller"),
           ),
         ),
+        labelled(
+          "Budget",
+          el("input", { name: "budget", type: "number", min: "1", step: "1", placeholder: "no limit" }),
+          "measurements, at most",
+        ),
+        labelled("Policy", el("select", { name: "policy", "aria-describedby": "policy-words" })),
       ),
       el("p", { id: "policy-words", class: "quiet" }),
       el(
@@ -211,6 +302,16 @@ async function upload(file, signal) {
   return post(path("uploads"), data, signal);
 }
 
+const inFields = (sentence) => FIELDS.reduce((text, [option, words]) => text.replace(option, words), sentence);
+
+function choice(options, attributes) {
+  return el(
+    "select",
+    attributes,
+    Object.entries(options).map(([value, text]) => el("option", { value }, text)),
+  );
+}
+
 const stem = (filename) =>
   filename
     .replace(/\.[^.]*$/, "")
@@ -246,7 +347,7 @@ function dropZone(take) {
     "label",
     { class: "drop" },
     el("span", {}, "Drop a CSV file here, or choose one"),
-    el("input", { type: "file", accept: ".csv,.tsv,.txt,.parquet", onchange: (event) => take(event.target.files[0]) }),
+    el("input", { type: "file", accept: ".csv,.tsv,.parquet,.pq", onchange: (event) => take(event.target.files[0]) }),
     el(
       "small",
       { class: "quiet" },
@@ -266,20 +367,36 @@ function dropZone(take) {
   return zone;
 }
 
-function columnTable(draft, { policy, roles, chem, changed }) {
-  const rows = draft.table.columns.map((column) =>
+function columnTables(draft, context) {
+  const { columns } = draft.table;
+  const rest = columns.slice(FOLDED);
+  return [
+    columnTable(columns.slice(0, FOLDED), draft, context),
+    rest.length
+      ? el(
+          "details",
+          { "data-key": "more columns" },
+          el("summary", {}, `${plural(rest.length, "more column")}`),
+          columnTable(rest, draft, context),
+        )
+      : null,
+  ];
+}
+
+function columnTable(columns, draft, { policy, roles, chem, changed }) {
+  const takenFor = (column) => {
+    if (roles.has(column.name)) return roles.get(column.name);
+    if (!policy) return kindField(column, draft, chem, changed);
+    return Object.hasOwn(policy.columns, column.name) ? policy.columns[column.name] : "not used";
+  };
+  const rows = columns.map((column) =>
     el(
       "tr",
       {},
       el("th", { scope: "row" }, column.name),
-      el(
-        "td",
-        { "data-label": "taken for" },
-        roles[column.name] ??
-          (policy ? (policy.columns[column.name] ?? "not used") : kindField(column, draft, chem, changed)),
-      ),
-      el("td", { "data-label": "because" }, column.reason ?? ""),
-      el("td", { "data-label": "first values", class: "values" }, column.first.join(" · ")),
+      el("td", { "data-label": "taken for" }, takenFor(column)),
+      el("td", { "data-label": "because" }, inFields(column.reason ?? "")),
+      el("td", { "data-label": "first values", class: "values" }, column.first.map((text) => text || "–").join(" · ")),
     ),
   );
   return el(
@@ -300,8 +417,8 @@ function columnTable(draft, { policy, roles, chem, changed }) {
 
 function kindField(column, draft, chem, changed) {
   const change = (event) => {
-    if (event.target.value === column.kind) delete draft.kinds[column.name];
-    else draft.kinds[column.name] = event.target.value;
+    if (event.target.value === column.kind) draft.kinds.delete(column.name);
+    else draft.kinds.set(column.name, event.target.value);
     changed();
   };
   const options = KINDS.map((kind) =>
@@ -312,6 +429,6 @@ function kindField(column, draft, chem, changed) {
     { "aria-label": `What ${column.name} is`, "data-key": `kind ${column.name}`, onchange: change },
     options,
   );
-  select.value = draft.kinds[column.name] ?? column.kind;
+  select.value = draft.kinds.get(column.name) ?? column.kind;
   return select;
 }

@@ -1,6 +1,7 @@
 // Four players look for a hidden one: you, dkaf, a GP and chance. Each knows the distances of its own tries alone.
 
 import { get } from "./api.js";
+import { showDialog } from "./candidate.js";
 import { Chart, asTable, drawRace } from "./charts.js";
 import { another, brief, table, things, whole } from "./demo.js";
 import { announce, el, number, refill } from "./dom.js";
@@ -76,7 +77,9 @@ export async function raceView({ body, name, signal, fail }, game) {
           "div",
           { class: "card" },
           el("h3", {}, `Nearest of the ${revealed.candidates}`),
-          brief(revealed.best.item, "The nearest"),
+          revealed.best.item.pixels
+            ? whole(revealed.best.item, "The nearest")
+            : brief(revealed.best.item, "The nearest"),
           el("p", { class: "quiet" }, `distance ${number(revealed.best.distance, 3)}`),
         ),
       ),
@@ -191,25 +194,16 @@ export async function raceView({ body, name, signal, fail }, game) {
   }
 
   async function read(row, { title }) {
-    const dialog = document.getElementById("candidate");
     const item = await get(`${address}/candidates/${row}`, signal).catch(fail);
     if (!item) return;
-    const close = () => dialog.close();
-    const done = moves.includes(row);
-    refill(
-      dialog,
-      el("h2", { id: "candidate-title" }, title),
-      whole(item, title),
-      el(
-        "p",
-        { class: "ask" },
-        done
-          ? el("span", { class: "quiet" }, "You have tried this one.")
-          : el("button", { type: "button", class: "main-action", onclick: () => (close(), pick(row)) }, "Try this one"),
-        el("button", { type: "button", onclick: close }, "Close"),
-      ),
+    showDialog(
+      title,
+      [whole(item, title), moves.includes(row) ? el("p", { class: "quiet" }, "You have tried this one.") : null],
+      [
+        moves.includes(row) ? null : el("button", { class: "main-action", onclick: () => pick(row) }, "Try this one"),
+        el("button", {}, "Close"),
+      ],
     );
-    dialog.showModal();
   }
 
   body.append(

@@ -1,7 +1,7 @@
 // To train a policy from campaigns that are finished, and the policies there are.
 
 import { get, path, post, remove } from "./api.js";
-import { announce, el, number, plural, refill } from "./dom.js";
+import { announce, el, exact, plural, refill, when } from "./dom.js";
 import { NAME } from "./new.js";
 
 const SOON = 1000,
@@ -62,6 +62,13 @@ export async function trainingView({ body, name, operator, signal, fail }) {
             "aria-label": `Progress of ${job.name}`,
           })
         : null,
+      el(
+        "p",
+        { class: "quiet" },
+        `From ${plural(job.campaigns.length, "campaign")} (${job.campaigns.join(", ")}), begun `,
+        when(job.created),
+        job.who ? ` by ${job.who}` : "",
+      ),
       job.message && job.message !== job.state
         ? el("p", { class: job.state === "failed" ? "wrong" : "quiet" }, job.message)
         : null,
@@ -107,12 +114,26 @@ async function startForm({ signal, fail, started }) {
         "span",
         {},
         campaign.name,
-        el("small", { class: "quiet" }, ` ${campaign.told} measured, best ${number(campaign.best?.value)}`),
+        el(
+          "small",
+          { class: "quiet" },
+          ` ${plural(campaign.told, "measurement")}, best ${exact(campaign.best?.value)}`,
+        ),
       ),
     ),
   );
+  const problem = el("p", { class: "wrong", role: "alert" });
+  const boxes = () => [...form.querySelectorAll("[name=campaign]")];
+  const all = el("input", { type: "checkbox", onchange: () => boxes().forEach((box) => (box.checked = all.checked)) });
+  const follow = () => (all.checked = boxes().every(({ checked }) => checked));
   form.append(
-    el("fieldset", {}, el("legend", {}, "Campaigns with the same columns and response"), choice),
+    el(
+      "fieldset",
+      { class: "choices", onchange: (event) => event.target.name === "campaign" && follow() },
+      el("legend", {}, "Campaigns with the same columns and response"),
+      campaigns.length > 1 ? el("label", { class: "check all" }, all, "All of them") : null,
+      choice,
+    ),
     el(
       "label",
       { class: "fields" },
@@ -121,18 +142,23 @@ async function startForm({ signal, fail, started }) {
       el("small", { class: "quiet" }, NAME.title),
     ),
     el("p", {}, el("button", { type: "submit", class: "main-action" }, "Train")),
+    problem,
   );
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
-    const chosen = [...form.querySelectorAll("[name=campaign]:checked")].map(({ value }) => value);
+    const chosen = boxes()
+      .filter(({ checked }) => checked)
+      .map(({ value }) => value);
+    problem.textContent = "";
     try {
       if (!chosen.length) throw new Error("Training takes past campaigns, none is chosen; tick some.");
       await post("api/jobs", { campaigns: chosen, name: form.elements.namedItem("name").value.trim() });
       announce(`Training from ${plural(chosen.length, "campaign")} has begun.`);
-      await started();
     } catch (error) {
-      fail(error);
+      if (error.name !== "AbortError") problem.textContent = error.message;
+      return;
     }
+    started().catch(fail);
   });
   return form;
 }
