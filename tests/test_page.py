@@ -99,6 +99,14 @@ def opened(browser: Browser, address: str, problems: list[str], **options: Any) 
 
 def begin(page: Page, folder: Path, name: str, budget: int) -> dict[str, float]:
     """A campaign from a CSV file; what each candidate would give."""
+    truth = fill_in(page, folder, name, budget)
+    page.get_by_role("button", name="Begin the campaign").click()
+    expect(page.get_by_role("heading", level=1, name=name)).to_be_visible()
+    return truth
+
+
+def fill_in(page: Page, folder: Path, name: str, budget: int) -> dict[str, float]:
+    """The form for one."""
     truth = campaigns.pool(folder / "pool.csv")
     page.get_by_role("link", name="Begin a campaign").click()
     page.get_by_label("Drop a CSV file here").set_input_files(folder / "pool.csv")
@@ -108,8 +116,6 @@ def begin(page: Page, folder: Path, name: str, budget: int) -> dict[str, float]:
     page.locator("[name=response]").select_option("not in the table: a name")
     page.get_by_label("Name of what is measured").fill("rise")
     page.get_by_label("Budget").fill(str(budget))
-    page.get_by_role("button", name="Begin the campaign").click()
-    expect(page.get_by_role("heading", level=1, name=name)).to_be_visible()
     return truth
 
 
@@ -266,6 +272,19 @@ def test_a_refusal_is_shown_and_the_form_is_kept(service: Service, browser: Brow
     page.reload()
     expect(page.get_by_label("Budget")).to_have_value("7")
     assert not problems
+
+
+def test_a_campaign_whose_beginning_got_no_answer_is_begun_once(
+    service: Service, browser: Browser, tmp_path: Path
+) -> None:
+    page = opened(browser, service.address, [])
+    fill_in(page, tmp_path, "lost", 10)
+    page.route("**/api/campaigns", lambda route: (route.fetch(), route.abort()))
+    page.get_by_role("button", name="Begin the campaign").click()
+    expect(page.get_by_role("alert").filter(has_text="does not answer").first).to_be_visible()
+    page.unroute("**/api/campaigns")
+    page.get_by_role("button", name="Begin the campaign").click()
+    expect(page.get_by_role("heading", level=1, name="lost")).to_be_visible()
 
 
 def test_what_is_kept_goes_out_in_the_name_of_who_did_it_and_of_nobody_else(browser: Browser, tmp_path: Path) -> None:
@@ -558,6 +577,9 @@ def test_a_policy_is_trained_from_the_page_to_its_end(browser: Browser, tmp_path
         expect(page.locator("section").filter(has_text="Policies").locator(".card")).to_contain_text("for rise")
         page.get_by_role("button", name="Train").click()
         expect(page.locator("main form .wrong")).to_contain_text("names of their own")
+        page.on("dialog", lambda dialog: dialog.accept())
+        page.get_by_role("button", name="Remove learnt").click()
+        expect(page.get_by_text("No policies yet.")).to_be_visible()
         assert not problems
     finally:
         service.stop()

@@ -221,8 +221,10 @@ class SentPool(Answer):
     filename: Annotated[str, Field(description="What its sender called it.", examples=["pool.csv"])]
     rows: Annotated[int, Field(description="How many candidates.", examples=[6])]
     columns: Annotated[list[ColumnSeen], Field(description="What is in it.")]
-    delimiter: Annotated[str | None, Field(description="What separates its columns; null: a comma, or it has none.")]
-    encoding: Annotated[str | None, Field(description="Of its text; null: UTF-8, or it is none.")]
+    delimiter: Annotated[
+        str | None, Field(description="What separates its columns; null: a comma, or it has none.", examples=[","])
+    ]
+    encoding: Annotated[str | None, Field(description="Of its text; null: UTF-8, or it is none.", examples=["utf-8"])]
 
 
 class SentPolicy(Answer):

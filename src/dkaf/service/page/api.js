@@ -153,6 +153,23 @@ async function deliver(entry) {
   }
 }
 
+// For what a person sends again themselves: pressed anew because no answer came, it is still the same request.
+export function repeatable(address) {
+  let last = null;
+  return async (body) => {
+    const text = JSON.stringify(body);
+    if (last?.text !== text) last = { text, key: uuid() };
+    try {
+      const answer = await post(address, { ...body, key: last.key });
+      last = null;
+      return answer;
+    } catch (error) {
+      if (!isKept(error)) last = null;
+      throw error;
+    }
+  };
+}
+
 // What is kept from who is here, for an address and below.
 export const unsent = (address) =>
   Object.values(outbox()).filter((entry) => entry.name === caller && entry.address.startsWith(`${address}/`));

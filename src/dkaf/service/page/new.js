@@ -1,6 +1,6 @@
 // To begin a campaign: a table, what its columns are, and how to search.
 
-import { get, path, post } from "./api.js";
+import { get, path, post, repeatable } from "./api.js";
 import { announce, el, plural, refill, showProblem } from "./dom.js";
 
 const DRAFT = "dkaf.new"; // survives a reload
@@ -157,6 +157,7 @@ export async function newView({ about, body, name, operator, signal, fail }) {
     showColumns();
   };
 
+  const begin = repeatable("api/campaigns");
   const create = async (event) => {
     event.preventDefault();
     const button = form.querySelector("[type=submit]");
@@ -165,7 +166,7 @@ export async function newView({ about, body, name, operator, signal, fail }) {
     announce("The pool is being prepared …");
     try {
       const own = field("policy").value === GP;
-      const campaign = await post("api/campaigns", {
+      const campaign = await begin({
         name: field("name").value.trim(),
         pool: draft.table.upload,
         policy: field("policy").value,

@@ -1,6 +1,6 @@
 // To train a policy from campaigns that are finished, and the policies there are.
 
-import { get, path, post, remove } from "./api.js";
+import { get, path, remove, repeatable } from "./api.js";
 import { announce, el, exact, plural, refill, when } from "./dom.js";
 import { NAME } from "./new.js";
 
@@ -39,7 +39,19 @@ export async function trainingView({ body, name, operator, signal, fail }) {
   };
   signal.addEventListener("abort", () => clearTimeout(timer));
 
-  const showPolicies = async () => refill(policies, policyList(await get("api/policies", signal)));
+  const showPolicies = async () =>
+    refill(policies, policyList(await get("api/policies", signal), operator ? removePolicy : null));
+
+  const removePolicy = async ({ name }) => {
+    if (!window.confirm(`Remove the policy ${name}? Campaigns that began with it keep a copy of their own.`)) return;
+    try {
+      await remove(path("policies", name));
+      await showPolicies();
+      announce(`${name} is removed.`);
+    } catch (error) {
+      fail(error);
+    }
+  };
 
   function jobCard(job) {
     const running = !OVER.includes(job.state);
@@ -144,6 +156,7 @@ async function startForm({ signal, fail, started }) {
     el("p", {}, el("button", { type: "submit", class: "main-action" }, "Train")),
     problem,
   );
+  const train = repeatable("api/jobs");
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     const chosen = boxes()
@@ -152,7 +165,7 @@ async function startForm({ signal, fail, started }) {
     problem.textContent = "";
     try {
       if (!chosen.length) throw new Error("Training takes past campaigns, none is chosen; tick some.");
-      await post("api/jobs", { campaigns: chosen, name: form.elements.namedItem("name").value.trim() });
+      await train({ campaigns: chosen, name: form.elements.namedItem("name").value.trim() });
       announce(`Training from ${plural(chosen.length, "campaign")} has begun.`);
     } catch (error) {
       if (error.name !== "AbortError") problem.textContent = error.message;
@@ -163,7 +176,7 @@ async function startForm({ signal, fail, started }) {
   return form;
 }
 
-function policyList(policies) {
+function policyList(policies, removePolicy) {
   if (!policies.length) return el("p", { class: "quiet" }, "No policies yet.");
   return el(
     "ul",
@@ -181,6 +194,17 @@ function policyList(policies) {
               { class: "quiet" },
               `${policy.method} ${policy.acquisition}, for ${policy.response}: ${policy.minimise ? "smaller" : "larger"} is better`,
             ),
+        removePolicy
+          ? el(
+              "p",
+              {},
+              el(
+                "button",
+                { type: "button", "aria-label": `Remove ${policy.name}`, onclick: () => removePolicy(policy) },
+                "Remove",
+              ),
+            )
+          : null,
       ),
     ),
   );
