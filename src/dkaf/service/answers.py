@@ -56,7 +56,7 @@ class About(Answer):
     version: Annotated[str, Field(description="Of dkaf.", examples=["0.1.0"])]
     chem: Annotated[bool, Field(description="Whether molecules are understood.", examples=[True])]
     role: Annotated[Literal["viewer", "operator"], Field(description="What the caller may do.", examples=["operator"])]
-    demo: Annotated[Any, Field(description="Of a demo: what is to be said of it; else null.", examples=[None])]
+    demo: Annotated[str | None, Field(description="The corpus that the demo plays with; else null.", examples=[None])]
     name: Annotated[str, Field(description="The token's name; local where none is needed.", examples=["anna"])]
     csrf: Annotated[
         str | None, Field(description="For a page: what goes into X-CSRF-Token; else null.", examples=[None])

@@ -20,7 +20,8 @@ INTRODUCTION = (
     "`Authorization: Bearer TOKEN`. What changes something takes a key: sent again under the same key, by the same "
     "caller, it happens once. The same for machines: `/openapi.json`.",
     "A refusal is `application/problem+json`; its `detail` says the rule, what came and the way out. Every route may "
-    "answer 401, 403 and 429. An answer 5xx is a fault of the service, 507 where its disk is full; its log says more.",
+    "answer 401, 403 and 429. An answer 5xx is a fault of the service: 503 where a campaign is busy (try again), 507 "
+    "where its disk is full; its log says more.",
 )
 LIMITS = {
     "minimum": "at least {}",
