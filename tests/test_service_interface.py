@@ -116,7 +116,8 @@ def test_real_answers_of_every_route_are_as_described(app: Any, tmp_path: Path) 
     call(201, "POST", "/api/uploads", files={"file": ("pool.csv", "a,b\n1,2\n2,1\n")})
     kept = call(201, "POST", "/api/uploads", files={"file": ("pool.csv", "a;b\n1;2\n2;1\n")}).json()
     assert kept["delimiter"] == ";"
-    assert len(call(200, "GET", f"/api/uploads/{kept['upload']}?delimiter=,").json()["columns"]) == 1
+    assert call(200, "GET", f"/api/uploads/{kept['upload']}").json() == kept
+    call(400, "GET", f"/api/uploads/{kept['upload']}?delimiter=,")
     call(400, "GET", f"/api/uploads/{kept['upload']}?encoding=punycode")
     call(404, "GET", "/api/uploads/nothing")
     call(400, "POST", "/api/uploads", files={"file": ("pool.exe", "a,b\n1,2\n2,1\n")})
