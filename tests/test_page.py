@@ -1,11 +1,8 @@
 """The page in a browser: from a table to the best candidate, several people at once, and what gets lost on the way."""
 
 import json
-import re
 import shutil
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +11,7 @@ from typing import Any
 import campaigns
 import pytest
 import scenes
+import services
 
 import dkaf
 
@@ -55,28 +53,6 @@ class Service:
     def stop(self) -> None:
         self._server.should_exit = True
         self._thread.join()
-
-
-class Process:
-    """The same as people start it, which can be killed and started again at the same address."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.port = folder, 0
-        self.start()
-
-    def start(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "dkaf", "serve", "--data", str(self.folder), "--port", str(self.port)],
-            stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        assert self._process.stdout is not None
-        found = re.search(r"http://\S+:(\d+)/", self._process.stdout.readline())
-        assert found
-        self.address, self.port = found[0], int(found[1])
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.communicate()
 
 
 @pytest.fixture(scope="module")
@@ -232,7 +208,7 @@ def test_what_one_tells_the_other_sees_and_loses_nothing_typed(
 
 def test_what_a_killed_service_did_not_answer_is_sent_again_once(browser: Browser, tmp_path: Path) -> None:
     problems: list[str] = []
-    service = Process(tmp_path / "data")
+    service = services.Service(tmp_path / "data")
     try:
         page = opened(browser, service.address, problems)
         truth = begin(page, tmp_path, "killed", 10)
@@ -246,7 +222,7 @@ def test_what_a_killed_service_did_not_answer_is_sent_again_once(browser: Browse
         expect(page.get_by_role("alert").first).to_contain_text("it counts once")
         service.kill()
         page.unroute("**/tell")
-        service.start()
+        service.start(service.port)
         page.reload()
         expect(page.locator(".history tbody tr")).to_contain_text([candidate])
         until_all_is_sent(page)

@@ -1,7 +1,7 @@
 // The charts as SVG: drawn at the width there is, so that their texts keep their size, and each with a table that says
 // the same in words.
 
-import { el, exact, number, refill, svg } from "./dom.js";
+import { el, exact, headOf, number, refill, svg } from "./dom.js";
 
 const RIGHT = 12,
   TOP = 10,
@@ -53,15 +53,7 @@ export function asTable(caption, head, rows) {
         {},
         rows.length > shown.length ? `${caption}, the first ${shown.length} of ${rows.length}` : caption,
       ),
-      el(
-        "thead",
-        {},
-        el(
-          "tr",
-          {},
-          head.map((text) => el("th", { scope: "col" }, text)),
-        ),
-      ),
+      headOf(head),
       el(
         "tbody",
         {},

@@ -1,7 +1,7 @@
 // The demo: what is played with, the two games, and how an item is shown.
 
 import { get } from "./api.js";
-import { el, number } from "./dom.js";
+import { el, headOf, number } from "./dom.js";
 
 const THINGS = { pictures: "handwritten digits", documents: "documents", words: "documents" };
 
@@ -60,15 +60,7 @@ function record({ players, tests, queries }) {
     "table",
     { class: "record" },
     el("caption", {}, `Over ${tests} other hidden targets, four starts each; smaller gaps are better`),
-    el(
-      "thead",
-      {},
-      el(
-        "tr",
-        {},
-        head.map((text) => el("th", { scope: "col" }, text)),
-      ),
-    ),
+    headOf(head),
     el(
       "tbody",
       {},

@@ -32,6 +32,18 @@ export function refill(parent, ...children) {
 }
 
 // What is estimated, rounded. A very large or small one in powers of ten: its zeros would not be read.
+export function headOf(names) {
+  return el(
+    "thead",
+    {},
+    el(
+      "tr",
+      {},
+      names.map((text) => el("th", { scope: "col" }, text)),
+    ),
+  );
+}
+
 export function number(value, digits = 4) {
   if (value === null || value === undefined) return "–";
   if (value === 0) return "0"; // there is a -0

@@ -4,7 +4,7 @@ import { get } from "./api.js";
 import { showDialog } from "./candidate.js";
 import { Chart, asTable, drawRace } from "./charts.js";
 import { another, brief, table, things, whole } from "./demo.js";
-import { announce, el, number, refill } from "./dom.js";
+import { announce, el, headOf, number, refill } from "./dom.js";
 
 const YOU = "you";
 
@@ -98,15 +98,7 @@ export async function raceView({ body, name, signal, fail }, game) {
       "table",
       { class: "board" },
       el("caption", {}, "Distances to the hidden one"),
-      el(
-        "thead",
-        {},
-        el(
-          "tr",
-          {},
-          head.map((text) => el("th", { scope: "col" }, text)),
-        ),
-      ),
+      headOf(head),
       el(
         "tbody",
         {},
