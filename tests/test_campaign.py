@@ -1,3 +1,4 @@
+import contextlib
 import json
 import os
 import random
@@ -5,7 +6,9 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+import uuid
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +21,7 @@ import pytest
 
 import dkaf
 from dkaf.campaign.store import ASKED, FAILED, KNOWN, RELEASED, TOLD, UNDONE, Event, state_of
+from dkaf.campaign.values import checked_word
 
 SCRIPT = Path(__file__).with_name("killed_writers.py")
 
@@ -744,3 +748,69 @@ def test_measurements_and_failures_are_told_together_or_not_at_all(campaign: dka
     assert (campaign.history, campaign.status()["failed"]) == ((), [])
     campaign.tell_all([("l1", 1.0)], failed=["l2"])
     assert [item["id"] for item in campaign.status()["failed"]] == ["l2"]
+
+
+@pytest.mark.parametrize("word", [5, 1.5, True, np.int64(3), uuid.UUID(int=1), b"x", "\ud800"])
+def test_a_key_or_a_name_that_is_no_text_is_refused(word: Any) -> None:
+    with pytest.raises(dkaf.InputError, match="a key is a text"):
+        checked_word("a key", word)
+
+
+@pytest.mark.parametrize("option", ["key", "who"])
+def test_a_word_that_cannot_be_kept_is_refused_and_the_campaign_stays_whole(tmp_path: Path, option: str) -> None:
+    campaigns.pool(tmp_path / "pool.csv")
+    campaign = dkaf.Campaign.create(tmp_path / "c.db", tmp_path / "pool.csv", "gp", id="loaf")
+    (candidate,) = campaign.ask()
+    word: dict[str, Any] = {option: "\ud800"}
+    for call in (
+        lambda: campaign.ask(**word),
+        lambda: campaign.tell(candidate.id, 1.0, **word),
+        lambda: campaign.release(candidate.id, **word),
+        lambda: campaign.undo(**word),
+    ):
+        with pytest.raises(dkaf.InputError, match="is a text"):
+            call()
+    assert campaign.pending == (candidate.id,)
+    assert dkaf.Campaign.open(tmp_path / "c.db").status()["history"] == []
+
+
+def test_what_fails_for_one_of_several_who_ask_at_once_is_nobody_elses(tmp_path: Path) -> None:
+    from dkaf.campaign.campaign import Told, Wish
+
+    campaigns.pool(tmp_path / "pool.csv", n=200)
+    campaign = dkaf.Campaign.create(tmp_path / "c.db", tmp_path / "pool.csv", "gp", id="loaf")
+    campaign.ask()
+    chooser = campaign._chooser
+    assert chooser is not None
+    choose, calls = chooser.choose, []
+
+    def once(n: int, state: Any) -> Any:
+        calls.append(n)
+        if len(calls) == 2:
+            raise ArithmeticError("singular")
+        return choose(n, state)
+
+    chooser.choose = once  # type: ignore[method-assign]
+    first, second = campaign._ask_together([Wish(40, None, "a"), Wish(40, None, "b")])
+    assert len(first) == 40  # type: ignore[arg-type]
+    assert isinstance(second, ArithmeticError)
+    assert len(campaign.pending) == 41
+    told = [Told([(campaign.pending[0], 1.0)], [], None, None), Told([("nobody", 1.0)], [], None, None)]
+    good, bad = campaign._tell_together(told)
+    assert good is None
+    assert isinstance(bad, dkaf.InputError)
+
+
+def test_who_reads_does_not_wait_for_who_waits_to_write(tmp_path: Path) -> None:
+    campaigns.pool(tmp_path / "pool.csv")
+    campaign = dkaf.Campaign.create(tmp_path / "c.db", tmp_path / "pool.csv", "gp", id="loaf")
+    with contextlib.closing(sqlite3.connect(tmp_path / "c.db", isolation_level=None)) as db:
+        db.execute("BEGIN IMMEDIATE")
+        waiting = threading.Thread(target=lambda: campaign.tell("l1", 1.0))
+        waiting.start()
+        time.sleep(0.2)
+        assert campaign.status()["history"] == []
+        assert waiting.is_alive(), "this test shows nothing otherwise"
+        db.execute("ROLLBACK")
+    waiting.join()
+    assert len(campaign.status()["history"]) == 1

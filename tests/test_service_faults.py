@@ -162,3 +162,20 @@ def test_old_uploads_go_away_while_the_service_runs(service: Service, tmp_path: 
     client.upload(tmp_path / "pool.csv")
     assert not (service.folder / "uploads" / old).exists()
     assert (service.folder / "uploads" / new).exists()
+
+
+def test_a_campaign_that_was_removed_and_begun_anew_is_the_new_one(service: Service, tmp_path: Path) -> None:
+    client = service.client()
+    campaigns.pool(tmp_path / "pool.csv")
+    pool = client.upload(tmp_path / "pool.csv")["upload"]
+    for turn in range(3):
+        client.create("again", pool, id="loaf", budget=10 + turn)
+        client.tell("again", "l1", float(turn))
+        assert [told["value"] for told in client.status("again")["history"]] == [float(turn)]
+        (service.folder / "campaigns" / "again.db").unlink()
+
+
+def test_known_values_that_are_too_large_are_named_by_their_place(client: dkaf.Client, tmp_path: Path) -> None:
+    (tmp_path / "known.csv").write_text("id,x,y\na,1,2\nb,2,\nc,3,inf\n")
+    with pytest.raises(ServiceError, match=r"row 3 of known\.csv has inf in column 'y'"):
+        client.create("known", client.upload(tmp_path / "known.csv")["upload"], id="id", response="y", known=True)

@@ -533,3 +533,20 @@ def test_texts_of_a_parquet_file_that_are_no_utf8_are_refused(tmp_path: Path) ->
     pq.write_table(pa.table({"a": wrong}), tmp_path / "t.parquet")
     with pytest.raises(InputError, match="not a whole Parquet file"):
         read_table(tmp_path / "t.parquet")
+
+
+@pytest.mark.parametrize(
+    ("text", "delimiter", "columns"),
+    [
+        ("id;Temp, C;t\nc0;20,5;x\nc1;21,5;y\n", ";", ["id", "Temp, C", "t"]),
+        ("a,b\n1,2\n", None, ["a", "b"]),
+        ("a,b\n'x;y',2\n", None, ["a", "b"]),
+        ("a\tb\n1\t2\n", "\t", ["a", "b"]),
+        ("a\n1\n", None, ["a"]),
+        ("sep=;\r\na;b\r\n1;2\r\n", None, ["a", "b"]),
+    ],
+)
+def test_what_separates_columns_is_found(tmp_path: Path, text: str, delimiter: str | None, columns: list[str]) -> None:
+    path = csv_file(tmp_path, text)
+    assert tables.detected_reading(path) == (delimiter, None)
+    assert list(read_table(path, delimiter=delimiter).columns) == columns

@@ -7,6 +7,7 @@ on: a policy file that is trained again, or a pool file that moves, changes noth
 import contextlib
 import json
 import os
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,17 +16,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, SupportsFloat
 from dkaf.campaign.rows import Rows
 from dkaf.campaign.store import ASKED, FAILED, RELEASED, TOLD, UNDONE, Event, State, Store, state_of
 from dkaf.campaign.together import Together, Turns
-from dkaf.campaign.values import Best, Candidate, Measurement, checked_budget, checked_response
+from dkaf.campaign.values import Best, Candidate, Measurement, checked_budget, checked_response, checked_word
 from dkaf.errors import DamagedError, InputError, whole_number
 
 if TYPE_CHECKING:
-    import sqlite3
-
     from dkaf.campaign.chooser import Chooser
     from dkaf.policies import Policy
     from dkaf.search import Search, Suggestion
     from dkaf.sources.tables import Table
 
+PATIENCE = 0.5  # seconds, of who reads for who writes
 TRIES = 3  # at choosing before others have to wait
 MOST_CHOSEN = 64  # for several callers at once
 PROCESSORS = Turns(2)  # more threads that choose at once would only wait for one another
@@ -78,7 +78,7 @@ class Campaign:
         self._filing = threading.RLock()  # by the one that reads or writes: SQLite's own lock is waited for by sleeping
         self._events: list[Event] = []
         self._rows = Rows(self._store)
-        self._asking = Together(self._ask_together, PROCESSORS)
+        self._asking = Together(self._ask_together)
         self._telling = Together(self._tell_together)
 
     @classmethod
@@ -136,6 +136,11 @@ class Campaign:
     def path(self) -> str:
         """Where it is kept."""
         return str(self._store.path)
+
+    def is_the_same(self) -> bool:
+        """Whether the file is still the campaign that was opened, and not another one of its name."""
+        with self._store.reading() as db:
+            return self._store.about(db, "campaign") == self._written
 
     @property
     def creation_key(self) -> str | None:
@@ -207,18 +212,18 @@ class Campaign:
                 f"{self._store.path} was created; put it back, create a new campaign on it with --import, or go on "
                 "with the candidates that the campaign keeps: --ignore-pool-file"
             )
-        return self._asking.do(Wish(n, who, key))
+        return self._asking.do(Wish(n, checked_word("who", who), checked_word("a key", key)))
 
     def _ask_together(self, wishes: Sequence[Wish]) -> "list[tuple[Candidate, ...] | BaseException]":
         """Threads that waited for one another ask at once: one choice of several, and one write, instead of many."""
-        with self.computing:
+        with PROCESSORS.one(), self.computing:
             chooser = self._chooser_here()
             chooser.prepare()
         answers: list[tuple[Candidate, ...] | BaseException] = []
         for group in groups(wishes):
             try:
                 answers += self._ask_group(chooser, group)
-            except InputError as error:
+            except Exception as error:  # of this group alone: what others got is reserved
                 answers += [error] * len(group)
         return answers
 
@@ -227,7 +232,7 @@ class Campaign:
             with self._reading() as db:
                 state = self._state(db)
                 n = _granted(self._looked_at(db, state, wishes), wishes)
-            with self.computing:
+            with PROCESSORS.one(), self.computing:
                 chosen = chooser.choose(n, state) if n else ()
             with self._writing() as db:
                 state = self._state(db)
@@ -242,7 +247,7 @@ class Campaign:
             return self._reserved(db, chooser.choose(n, state) if n else (), wishes, answers)
 
     def _looked_at(
-        self, db: "sqlite3.Connection", state: State, wishes: Sequence[Wish]
+        self, db: sqlite3.Connection, state: State, wishes: Sequence[Wish]
     ) -> "list[tuple[Candidate, ...] | BaseException]":
         """What was answered before, and what there is no room for; nothing for those that get new candidates."""
         answers: list[tuple[Candidate, ...] | BaseException] = []
@@ -260,7 +265,7 @@ class Campaign:
 
     def _reserved(
         self,
-        db: "sqlite3.Connection",
+        db: sqlite3.Connection,
         chosen: "Sequence[Suggestion]",
         wishes: Sequence[Wish],
         answers: "list[tuple[Candidate, ...] | BaseException]",
@@ -275,11 +280,11 @@ class Campaign:
                 answers[place] = self._candidates(db, own)
         return answers
 
-    def _asked_before(self, db: "sqlite3.Connection", key: str | None) -> tuple[Candidate, ...]:
+    def _asked_before(self, db: sqlite3.Connection, key: str | None) -> tuple[Candidate, ...]:
         """What this key was answered with, but for what was expected then."""
         return self._candidates(db, [(row, 0.0, None, None) for row in self._store.rows_of_key(db, (ASKED,), key)])
 
-    def _check_room(self, db: "sqlite3.Connection", state: State, n: int, given: int) -> None:
+    def _check_room(self, db: sqlite3.Connection, state: State, n: int, given: int) -> None:
         """Refuse to ask for more than the budget and the pool have, when so many are being given out."""
         left = self._left(db, state)
         left = None if left is None else max(0, left - given)
@@ -294,7 +299,7 @@ class Campaign:
             raise InputError(f"{n} candidates were asked for, {free} are neither told, pending nor failed; {way_out}")
 
     def _candidates(
-        self, db: "sqlite3.Connection", chosen: Sequence[tuple[int, float, float | None, float | None]]
+        self, db: sqlite3.Connection, chosen: Sequence[tuple[int, float, float | None, float | None]]
     ) -> tuple[Candidate, ...]:
         rows = [row for row, _, _, _ in chosen]
         return tuple(
@@ -327,7 +332,8 @@ class Campaign:
     ) -> None:
         """Several measurements, and candidates that failed, all of them or none."""
         checked = [(str(id_), checked_response(id_, value)) for id_, value in measurements]
-        self._telling.do(Told(checked, [str(id_) for id_ in failed], who, key))
+        lost = [str(id_) for id_ in failed]
+        self._telling.do(Told(checked, lost, checked_word("who", who), checked_word("a key", key)))
 
     def _tell_together(self, several: Sequence[Told]) -> list[BaseException | None]:
         """Threads that waited for one another tell at once: one write to the disk; each alone is told whole or not."""
@@ -338,13 +344,15 @@ class Campaign:
                 try:
                     self._tell_one(db, told)
                     answers.append(None)
-                except InputError as error:
+                except sqlite3.Error:
+                    raise  # nobody is told anything
+                except Exception as error:
                     db.execute("ROLLBACK TO one")
                     answers.append(error)
                 db.execute("RELEASE one")
         return answers
 
-    def _tell_one(self, db: "sqlite3.Connection", told: Told) -> None:
+    def _tell_one(self, db: sqlite3.Connection, told: Told) -> None:
         rows = [self._store.row_of(db, id_) for id_, _ in told.measurements]
         lost = [(id_, self._store.row_of(db, id_)) for id_ in told.failed]
         if self._store.rows_of_key(db, (TOLD, FAILED), told.key):
@@ -376,6 +384,7 @@ class Campaign:
 
     def release(self, id: str, *, who: str | None = None, key: str | None = None) -> None:  # noqa: A002
         """A candidate that is pending or failed may be asked for again."""
+        who, key = checked_word("who", who), checked_word("a key", key)
         with self._writing() as db:
             row, state = self._store.row_of(db, str(id)), self._state(db)
             if self._store.rows_of_key(db, (RELEASED,), key):
@@ -387,6 +396,7 @@ class Campaign:
 
     def undo(self, *, who: str | None = None, key: str | None = None) -> dict[str, Any]:
         """Take back the last measurement, failure or release that was not taken back; what it was."""
+        who, key = checked_word("who", who), checked_word("a key", key)
         with self._writing() as db:
             events = self._store.events(db)
             done = next((e for e in events if e.kind == UNDONE and key is not None and e.key == key), None)
@@ -491,13 +501,13 @@ class Campaign:
         """A response of the search, which maximises, in the user's units; and the other way round."""
         return -value if self.minimise else value
 
-    def _state(self, db: "sqlite3.Connection") -> State:
+    def _state(self, db: sqlite3.Connection) -> State:
         events = self._store.events(db, self._events)
         if not db.total_changes:  # what this connection wrote may be taken back
             self._events = events
         return state_of(events)
 
-    def _measurements(self, db: "sqlite3.Connection", state: State) -> tuple[Measurement, ...]:
+    def _measurements(self, db: sqlite3.Connection, state: State) -> tuple[Measurement, ...]:
         return tuple(
             Measurement(self._rows.id_of(db, t.row), t.value, t.at, t.asked, t.known, t.who) for t in state.told
         )
@@ -509,13 +519,13 @@ class Campaign:
         means = [Best(id_, sum(several) / len(several), len(several)) for id_, several in values.items()]
         return max(means, key=lambda best: self.signed(best.value), default=None)
 
-    def _budget(self, db: "sqlite3.Connection") -> int | None:
+    def _budget(self, db: sqlite3.Connection) -> int | None:
         try:
             return checked_budget(json.loads(self._store.about(db, "budget")))
         except ValueError as error:
             raise self._store.damaged(str(error)) from error
 
-    def _left(self, db: "sqlite3.Connection", state: State) -> int | None:
+    def _left(self, db: sqlite3.Connection, state: State) -> int | None:
         budget = self._budget(db)
         if budget is None:
             return None
@@ -523,18 +533,23 @@ class Campaign:
         return max(0, budget - told - len(state.pending) - len(state.failed))
 
     @contextlib.contextmanager
-    def _reading(self) -> "Iterator[sqlite3.Connection]":
-        with self._filing, self._store.reading() as db:
-            self._check_same(db)
-            yield db
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        taken = self._filing.acquire(timeout=PATIENCE)  # who writes may itself wait, for another process
+        try:
+            with self._store.reading() as db:
+                self._check_same(db)
+                yield db
+        finally:
+            if taken:
+                self._filing.release()
 
     @contextlib.contextmanager
-    def _writing(self) -> "Iterator[sqlite3.Connection]":
+    def _writing(self) -> Iterator[sqlite3.Connection]:
         with self._filing, self._store.writing() as db:
             self._check_same(db)
             yield db
 
-    def _check_same(self, db: "sqlite3.Connection") -> None:
+    def _check_same(self, db: sqlite3.Connection) -> None:
         if self._store.about(db, "campaign") != self._written:
             raise InputError(f"{self._store.path} is another campaign than the one that was opened; open it again")
 

@@ -13,7 +13,7 @@ from dkaf.campaign.export import ADDED
 from dkaf.campaign.packing import packed_columns, packed_features
 from dkaf.campaign.poolfile import identity
 from dkaf.campaign.store import Block, Store, is_sqlite, now
-from dkaf.campaign.values import checked_budget
+from dkaf.campaign.values import checked_budget, checked_word
 from dkaf.errors import InputError, whole_number
 from dkaf.files import check_writable
 from dkaf.sources.past import check_ids, responses
@@ -46,7 +46,7 @@ def create(
     progress: Callable[[int, int], None] | None,
 ) -> Store:
     """Read and check everything, then write the file."""
-    budget, seed = checked_budget(budget), whole_number("seed", seed)
+    budget, seed, key = checked_budget(budget), whole_number("seed", seed), checked_word("a key", key)
     if path.exists():
         raise InputError(f"a campaign goes to a file of its own, {path} is there already; name another or remove it")
     check_writable(path)

@@ -1,11 +1,12 @@
 """The candidates of a campaign as they came: what each is called, and its columns; those looked at last are kept."""
 
 import sqlite3
+import threading
 import zlib
 from collections.abc import Sequence
 
 from dkaf.campaign.packing import unpacked_columns
-from dkaf.campaign.store import Store
+from dkaf.campaign.store import Block, Store
 
 MOST_BLOCKS = 4  # of the pool's columns in memory
 
@@ -14,7 +15,7 @@ class Rows:
     """They never change, so what was read once holds."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self._store, self._lock = store, threading.Lock()
         self._ids: dict[int, str] = {}
         self._blocks: dict[int, dict[str, list[str]]] = {}
 
@@ -42,15 +43,19 @@ class Rows:
     def _block_of(self, db: sqlite3.Connection, row: int) -> tuple[int, dict[str, list[str]]]:
         """The columns of the rows around a row, from the first of them on."""
         first = self._store.first_of(db, row)
-        if first not in self._blocks:
-            for block in self._store.blocks(db, row):
-                try:
-                    columns = unpacked_columns(block.columns)
-                    if any(len(column) != len(next(iter(columns.values()))) for column in columns.values()):
-                        raise ValueError("columns of different lengths")
-                except (zlib.error, ValueError) as error:
-                    raise self._store.damaged(f"candidate {row} cannot be read") from error
+        with self._lock:
+            if first not in self._blocks:
+                (block,) = self._store.blocks(db, row)
                 while len(self._blocks) >= MOST_BLOCKS:
                     self._blocks.pop(next(iter(self._blocks)))
-                self._blocks[block.first] = columns
-        return first, self._blocks[first]
+                self._blocks[first] = self._unpacked(block, row)
+            return first, self._blocks[first]
+
+    def _unpacked(self, block: Block, row: int) -> dict[str, list[str]]:
+        try:
+            columns = unpacked_columns(block.columns)
+            if any(len(column) != len(next(iter(columns.values()))) for column in columns.values()):
+                raise ValueError("columns of different lengths")
+        except (zlib.error, ValueError) as error:
+            raise self._store.damaged(f"candidate {row} cannot be read") from error
+        return columns

@@ -1,19 +1,23 @@
 """What several threads want at once, done at once: one commit, or one fit, for all that wait.
 
 Who comes while work is under way waits for its end; one of those that wait then works for all of them, in the order in
-which they came. Nobody waits for longer than the work that is under way and the next.
+which they came, so that nobody waits for more than a few pieces of work. A process that forks while threads are at it
+leaves the child without them: open the campaign again there.
 """
 
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, suppress
 from typing import Generic, TypeVar
+
+from dkaf.errors import BusyError
 
 Wish = TypeVar("Wish")
 Answer = TypeVar("Answer")
 
 MOST = 64  # wishes at once
+INTERRUPTED = "the thread that did this for several was interrupted, and whether it was done is not known; try again"
 
 
 class Turns:
@@ -42,17 +46,10 @@ class _Waiting(Generic[Wish, Answer]):
 
 
 class Together(Generic[Wish, Answer]):
-    """`work` gets wishes, and gives an answer or an exception for each.
+    """`work` gets wishes, and gives an answer or an exception for each."""
 
-    It is done in a turn of `turns`, which others may have: who comes until then is still among those who are answered.
-    """
-
-    def __init__(
-        self,
-        work: Callable[[Sequence[Wish]], Sequence[Answer | BaseException]],
-        turns: Turns | None = None,
-    ) -> None:
-        self._work, self._turns = work, turns
+    def __init__(self, work: Callable[[Sequence[Wish]], Sequence[Answer | BaseException]]) -> None:
+        self._work = work
         self._waiting: deque[_Waiting[Wish, Answer]] = deque()
         self._working = threading.Lock()
 
@@ -60,23 +57,28 @@ class Together(Generic[Wish, Answer]):
         """The answer to one wish, or its exception."""
         mine: _Waiting[Wish, Answer] = _Waiting(wish)
         self._waiting.append(mine)
-        with self._working:
-            while not mine.done:
-                with nullcontext() if self._turns is None else self._turns.one():
+        try:
+            with self._working:
+                while not mine.done:
                     self._take_turn()
+        except BaseException:  # Ctrl-C: what nobody waits for is not done
+            with suppress(ValueError):
+                self._waiting.remove(mine)
+            raise
         if isinstance(mine.answer, BaseException):
             raise mine.answer
         return mine.answer  # type: ignore[return-value]
 
     def _take_turn(self) -> None:
-        taken = [self._waiting.popleft() for _ in range(min(MOST, len(self._waiting)))]
+        taken: list[_Waiting[Wish, Answer]] = []
+        answers: Sequence[Answer | BaseException] = ()
         try:
+            while self._waiting and len(taken) < MOST:
+                taken.append(self._waiting.popleft())
             answers = self._work([waiting.wish for waiting in taken])
-        except BaseException as error:
-            for waiting in taken:
-                waiting.answer, waiting.done = error, True
-            if not isinstance(error, Exception):  # Ctrl-C is this thread's own
-                raise
-            return
-        for waiting, answer in zip(taken, answers, strict=True):
-            waiting.answer, waiting.done = answer, True
+        except Exception as error:
+            answers = [error] * len(taken)
+        finally:  # after Ctrl-C too, which is this thread's own: the others are told to try again
+            for place, waiting in enumerate(taken):
+                waiting.answer = answers[place] if place < len(answers) else BusyError(INTERRUPTED)
+                waiting.done = True

@@ -69,3 +69,18 @@ def checked_budget(budget: Any) -> int | None:
     if number < 1:
         raise InputError(f"a budget is at least 1 evaluation, {number} came; leave it out for no limit")
     return number
+
+
+def checked_word(what: str, word: Any) -> str | None:
+    """A name or a key, as it can be kept: a text, or None."""
+    if word is not None and (not isinstance(word, str) or not _is_unicode(word)):
+        raise InputError(f"{what} is a text, {word!r} came; pass one, str(...) for instance")
+    return word
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -25,6 +25,8 @@ RATINGS = 10
 """A rating goes from 0 to this."""
 YOU, OURS = "you", "dkaf"
 PLAYERS = {OURS: "dkaf", "gp": "GP", "random": "Random"}
+LEAST = 0.1
+"""A rating of 0 is worth what this share of a past task's candidates falls below, the best one what the best has."""
 LIKED = 5
 LONGEST_TEXT, TITLE, WORDS, FEW_WORDS = 3000, 90, 30, 6
 
@@ -61,7 +63,7 @@ class Scene:
         self.corpus, self._past, self._games = corpus, past, games
         self._policies, self._record, self._texts = policies, record, texts
         self._race = lru_cache(maxsize=256)(self._race_of)
-        lows, highs = zip(*((np.quantile(y, 0.25), y.max()) for y in past.responses), strict=True)
+        lows, highs = zip(*((np.quantile(y, LEAST), y.max()) for y in past.responses), strict=True)
         self._scale = float(np.mean(lows)), float(np.mean(highs))
         self._rarity = np.log(len(corpus.documents) / (1.0 + np.asarray((corpus.features > 0).sum(axis=0)).ravel()))
 
@@ -117,7 +119,7 @@ class Scene:
     def race(self, number: int, picked: Sequence[int]) -> dict[str, Any]:
         """Where everybody is after as many queries as were picked; after the last one, who tried what, and the target.
 
-        Until then of the others' tries only the distances are told, from which nothing can be learned of the pool.
+        Until then of the others' tries only the distances are told, and not whose they are.
         """
         game, picked = self._game(number), self._checked(number, picked)
         over = len(picked) >= QUERIES

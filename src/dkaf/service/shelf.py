@@ -27,6 +27,8 @@ class Opened:
     campaign: Campaign
     file: tuple[int, int]
     """Which file it is: one that was replaced is opened again."""
+    changed: int = 0
+    """When the file had last changed as it was looked at."""
     plots: tuple[int, dict[str, Any]] | None = None
     """What was drawn after so many events."""
 
@@ -90,15 +92,18 @@ class Shelf:
         """A campaign, from memory if it is there; the one that was used longest ago makes room."""
         path = self.existing(name)
         status = path.stat()
-        file = (status.st_dev, status.st_ino)
+        file, changed = (status.st_dev, status.st_ino), status.st_ctime_ns
         with self._lock:
-            opened = self._open.get(name)
+            before = opened = self._open.get(name)
+        if opened is not None and opened.changed != changed and not opened.campaign.is_the_same():
+            opened = None  # another file, which got the number of one that was removed
         if opened is None or opened.file != file:
             opened = Opened(name, Campaign.open(path), file)  # which may take its time: not under the lock
         with self._lock:
             known = self._open.get(name)
-            if known is not None and known.file == file:
+            if known is not None and known is not before and known.file == file:
                 opened = known  # as another thread has opened it
+            opened.changed = changed
             self._open[name] = opened
             self._open.move_to_end(name)
             while len(self._open) > OPEN:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock
 
 import dkaf
 from dkaf.errors import FallbackWarning, InputError
@@ -43,15 +44,14 @@ def open_scene(name: str | None = None, show: Show = lambda what, stage, done, t
         )
     shelf = make_folder(cache_folder() / "demo")
     folder = shelf / f"{corpus.name}-{corpus.digest[:16]}-{dkaf.__version__}"
-    with contextlib.suppress(OSError, ValueError, KeyError):  # not there, or damaged
+    with FileLock(folder.with_suffix(".lock")):  # another process may be making it
+        with contextlib.suppress(Exception):  # not there, or damaged in one of a dozen ways
+            return _read(corpus, folder)
+        with tempfile.TemporaryDirectory(dir=shelf, prefix=".") as beside:
+            _make(corpus, Path(beside) / "scene", show)
+            shutil.rmtree(folder, ignore_errors=True)
+            (Path(beside) / "scene").rename(folder)
         return _read(corpus, folder)
-    with tempfile.TemporaryDirectory(dir=shelf, prefix=".") as beside:
-        _make(corpus, Path(beside), show)
-        shutil.rmtree(folder, ignore_errors=True)
-        with contextlib.suppress(FileExistsError, OSError):  # another process was as fast: the same is there
-            Path(beside).rename(folder)
-            Path(beside).mkdir()
-    return _read(corpus, folder)
 
 
 def _corpus(name: str | None) -> Corpus:
@@ -67,11 +67,15 @@ def _read(corpus: Corpus, folder: Path) -> Scene:
     tasks = _tasks(corpus, np.load(folder / "hidden.npy", allow_pickle=False))
     about: dict[str, Any] = json.loads((folder / "about.json").read_bytes())
     policies = {method: load(folder / f"{method}.safetensors") for method in PLAYERS}
+    for method, policy in policies.items():
+        if policy.method != method or about["record"]["players"][method].keys() != {"gap", "error", "found"}:
+            raise ValueError(f"{folder} is not as it was written")
     _, _, past, games = tasks.split(TEST, VALIDATION, TRAIN, GAMES)
     return Scene(corpus, past, games, policies, about["record"], about["texts"])
 
 
 def _make(corpus: Corpus, folder: Path, show: Show) -> None:
+    folder.mkdir()
     show(corpus.name, "reading", 0, 1)
     texts = read_texts(corpus)
     show(corpus.name, "reading", 1, 1)

@@ -20,6 +20,7 @@ from dkaf.service.shelf import Shelf
 from dkaf.service.tokens import write_private
 from dkaf.sources.preparation import IGNORE, detected
 from dkaf.sources.tables import SUFFIXES, Column, Table, detected_reading, is_missing, numbers, read_table
+from dkaf.tasks import LARGEST_RESPONSE
 
 POLICY = ".safetensors"
 UPLOAD = re.compile(rf"[0-9a-f]{{32}}({'|'.join(map(re.escape, SUFFIXES))})")
@@ -202,6 +203,12 @@ class Uploads:
                 f"{table.texts(response)[other[0]]!r} in column {response!r}; correct it, or begin without them"
             )
         rows = [row for row, value in enumerate(values.tolist()) if value == value]
+        for row in rows:
+            if not abs(values[row]) <= LARGEST_RESPONSE:
+                raise InputError(
+                    f"values that are known are finite and within +-{LARGEST_RESPONSE:g}, row {row + 1} of "
+                    f"{table.name} has {values[row]} in column {response!r}; correct it, or begin without them"
+                )
         if not rows:
             return None
         ids = [str(row + 1) for row in rows] if id_ is None else table.rows(rows).texts(id_)

@@ -8,6 +8,7 @@ import csv
 import io
 import itertools
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,8 @@ NO_TEXT = {
 }
 LONGEST_FIELD = 1 << 28
 MOST_DECODED, ROWS_AT_ONCE = 1 << 30, 4096  # bytes and rows of a Parquet file, which can be small on disk
+EXCEL = re.compile(r"sep=(.)\r?\n")
+"""A first line by which Excel tells what separates the columns."""
 LOOKED_AT = 20  # rows, to tell what separates columns
 # As programs write them; "Na" is sodium and "none" an additive.
 MISSING = frozenset({"", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL", "<NA>"})
@@ -113,22 +116,22 @@ def detected_reading(path: Path) -> tuple[str | None, str | None]:
             text = content.decode(encoding or "utf-8").removeprefix("\ufeff")
         except UnicodeError:
             continue
+        if EXCEL.match(text):
+            return None, encoding  # it says so itself
         usual = "\t" if path.suffix.lower() == ".tsv" else ","
-        for delimiter in (usual, *DELIMITERS):
-            if _separates(text, delimiter):
-                return None if delimiter == usual else delimiter, encoding
-        return None, encoding
+        best = max((usual, *DELIMITERS), key=lambda delimiter: _width(text, delimiter))  # of equal ones, the first
+        return None if best == usual else best, encoding
     return None, None
 
 
-def _separates(text: str, delimiter: str) -> bool:
-    """Whether the first rows have several columns, all of them the same number."""
+def _width(text: str, delimiter: str) -> int:
+    """How many columns the first rows have, if all have as many; else one."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
         widths = {len(row) for row in itertools.islice(filter(None, reader), LOOKED_AT)}
     except csv.Error:
-        return False
-    return len(widths) == 1 and widths != {1}
+        return 1
+    return widths.pop() if len(widths) == 1 else 1
 
 
 def is_missing(text: str) -> bool:
@@ -170,6 +173,8 @@ def _written(value: float) -> str:
 def _csv(name: str, suffix: str, content: bytes, delimiter: str | None, encoding: str | None) -> Table:
     text = _decoded(name, content, encoding)
     separator = delimiter or ("\t" if suffix == ".tsv" else ",")
+    if said := EXCEL.match(text):
+        separator, text = delimiter or said[1], text[said.end() :]
     if len(separator) != 1:
         raise InputError(f"--delimiter is one character, {delimiter!r} came; quote it in the shell")
     if "\0" in text:

@@ -2,6 +2,15 @@
 // its own, and sent again under the same key until an answer came: after a lost connection as after a reload. It goes
 // out in the name of who did it and of nobody else: the service knows keys by name, and so do the records.
 
+// What this tab keeps; what cannot be read is as good as nothing.
+export function stored(key, nothing) {
+  try {
+    return JSON.parse(sessionStorage.getItem(key)) ?? nothing;
+  } catch {
+    return nothing;
+  }
+}
+
 const OUTBOX = "dkaf.outbox";
 
 export class Problem extends Error {
@@ -106,7 +115,7 @@ export async function closeSession() {
   csrf = null;
 }
 
-const outbox = () => JSON.parse(sessionStorage.getItem(OUTBOX) ?? "{}");
+const outbox = () => stored(OUTBOX, {});
 const placeOf = ({ name, slot }) => JSON.stringify([name, slot]);
 const same = (one, other) => JSON.stringify(one) === JSON.stringify(other);
 

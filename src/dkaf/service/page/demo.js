@@ -1,6 +1,6 @@
 // The demo: what is played with, the two games, and how an item is shown.
 
-import { get } from "./api.js";
+import { Problem, get, stored } from "./api.js";
 import { el, headOf, number } from "./dom.js";
 
 const THINGS = { pictures: "handwritten digits", documents: "documents", words: "documents" };
@@ -99,7 +99,7 @@ export function brief(item, label) {
 // What was played is kept by the page: the service knows games, and nothing of who plays them. `play` makes a move, shows
 // it, and takes it back where that cannot be shown.
 export function table(key, show, fail) {
-  const moves = JSON.parse(sessionStorage.getItem(key) ?? "[]");
+  const moves = stored(key, []);
   let busy = false;
   const put = (next) => {
     moves.splice(0, moves.length, ...next);
@@ -113,14 +113,26 @@ export function table(key, show, fail) {
     try {
       await show();
     } catch (error) {
+      if (error.name === "AbortError") return; // who has left finds the move when they come back
       put(before);
       fail(error);
     } finally {
       busy = false;
     }
   };
+  // What the service does not take, of another version say, is no reason not to play.
+  const first = async (showFirst) => {
+    try {
+      await showFirst();
+    } catch (error) {
+      if (!(error instanceof Problem) || !moves.length) throw error;
+      put([]);
+      await showFirst();
+    }
+  };
   return {
     moves,
+    first,
     add: (move) => play([...moves, move]),
     takeBack: () => play(moves.slice(0, -1)),
     clear: () => play([]),

@@ -12,7 +12,7 @@ export async function raceView({ body, name, signal, fail }, game) {
   name("Race to a hidden one");
   const address = `api/demo/games/${encodeURIComponent(game)}`;
   const [demo, pool] = await Promise.all([get("api/demo", signal), get(address, signal)]);
-  const { moves, add, clear } = table(`dkaf.demo race ${demo.corpus} ${game}`, turn, fail);
+  const { moves, add, clear, first } = table(`dkaf.demo race ${demo.corpus} ${game}`, turn, fail);
   const players = [[YOU, "You"], ...demo.players.map(({ method, name }) => [method, name])];
   const state = el("section", { "aria-labelledby": "state" });
   const tries = el("section", { "aria-labelledby": "tries" });
@@ -34,9 +34,10 @@ export async function raceView({ body, name, signal, fail }, game) {
       ),
     );
     refill(tries, tried(race));
+    const known = new Set([race.start.candidate, ...moves]);
     choices.hidden = race.over;
     for (const node of choices.querySelectorAll("[data-row]")) {
-      if (moves.includes(Number(node.dataset.row))) node.setAttribute("aria-disabled", "true");
+      if (known.has(Number(node.dataset.row))) node.setAttribute("aria-disabled", "true");
       else node.removeAttribute("aria-disabled");
     }
     const last = race.played[YOU].at(-1);
@@ -44,9 +45,14 @@ export async function raceView({ body, name, signal, fail }, game) {
   }
 
   const pick = async (row) => {
-    if (moves.includes(row) || moves.length >= demo.queries) return;
+    if (row === pool.start.candidate || moves.includes(row) || moves.length >= demo.queries) return;
     await add(row);
     if (moves.length >= demo.queries) state.querySelector("h2").focus();
+  };
+
+  const again = async () => {
+    await clear();
+    state.querySelector("h2").focus();
   };
 
   const standing = () => [
@@ -87,7 +93,7 @@ export async function raceView({ body, name, signal, fail }, game) {
         "p",
         { class: "ask" },
         el("a", { class: "button main-action", href: `#/demo/race/${another(demo)}` }, "Another hidden one"),
-        el("button", { type: "button", onclick: clear }, "The same again"),
+        el("button", { type: "button", onclick: again }, "The same again"),
       ),
     ];
   }
@@ -190,7 +196,7 @@ export async function raceView({ body, name, signal, fail }, game) {
     if (!item) return;
     showDialog(
       title,
-      [whole(item, title), moves.includes(row) ? el("p", { class: "quiet" }, "You have tried this one.") : null],
+      [whole(item, title), moves.includes(row) ? el("p", { class: "quiet" }, "This one was tried.") : null],
       [
         moves.includes(row) ? null : el("button", { class: "main-action", onclick: () => pick(row) }, "Try this one"),
         el("button", {}, "Close"),
@@ -211,7 +217,7 @@ export async function raceView({ body, name, signal, fail }, game) {
     choices,
   );
   refill(choices, offer());
-  await turn();
+  await first(turn);
 }
 
 // The distance of the nearest after each try, the one that all began with before the first.

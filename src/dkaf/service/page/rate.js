@@ -7,7 +7,7 @@ import { el, number, refill } from "./dom.js";
 export async function rateView({ body, name, signal, fail }, game) {
   name("Rate, and be found out");
   const demo = await get("api/demo", signal);
-  const { moves, add, takeBack, clear } = table(`dkaf.demo rate ${demo.corpus} ${game}`, turn, fail);
+  const { moves, add, takeBack, clear, first } = table(`dkaf.demo rate ${demo.corpus} ${game}`, turn, fail);
   const shown = new Map(); // briefs of what was rated
   const now = el("section", { "aria-labelledby": "now" });
   const past = el("section", { "aria-labelledby": "past" });
@@ -117,5 +117,5 @@ export async function rateView({ body, name, signal, fail }, game) {
     now,
     past,
   );
-  await turn(false);
+  await first(() => turn(false));
 }
