@@ -44,7 +44,7 @@ def open_scene(name: str | None = None, show: Show = lambda what, stage, done, t
         )
     shelf = make_folder(cache_folder() / "demo")
     folder = shelf / f"{corpus.name}-{corpus.digest[:16]}-{dkaf.__version__}"
-    with FileLock(folder.with_suffix(".lock")):  # another process may be making it
+    with FileLock(folder.with_name(f"{folder.name}.lock")):  # another process may be making it
         with contextlib.suppress(Exception):  # not there, or damaged in one of a dozen ways
             return _read(corpus, folder)
         with tempfile.TemporaryDirectory(dir=shelf, prefix=".") as beside:
