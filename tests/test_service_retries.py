@@ -1,7 +1,10 @@
 """Who got no answer sends again: twice is once, also after the service was started again."""
 
+import contextlib
 import socket
+import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -164,3 +167,22 @@ def test_a_campaign_from_elsewhere_goes_on_without_its_pool_file_if_it_is_told_t
     assert len(client.ask("moved", ignore_pool_file=True)) == 1
     (tmp_path / "pool.csv").unlink()  # gone is not changed
     assert len(client.ask("moved")) == 1
+
+
+def test_who_goes_away_before_the_answer_has_nothing_reserved(tmp_path: Path) -> None:
+    with serving(tmp_path / "data") as service:
+        client = service.client()
+        campaigns.pool(tmp_path / "pool.csv")
+        client.create("long", client.upload(tmp_path / "pool.csv")["upload"], id="loaf")
+        client.status("long")
+        with contextlib.closing(sqlite3.connect(service.folder / "campaigns" / "long.db", isolation_level=None)) as db:
+            db.execute("BEGIN IMMEDIATE")  # so that the answer takes its time
+            body = b'{"n": 3}'
+            head = f"POST /api/campaigns/long/ask HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n"
+            with socket.create_connection(("127.0.0.1", service.port)) as connection:
+                connection.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + body)
+                time.sleep(2)
+            time.sleep(1)
+            db.execute("ROLLBACK")
+        (candidate,) = client.ask("long")  # after the one that was given up: they are asked one after the other
+        assert [pending["id"] for pending in client.status("long")["pending"]] == [candidate["id"]]

@@ -39,6 +39,7 @@ class Wish(NamedTuple):
     n: int
     who: str | None
     key: str | None
+    wanted: Callable[[], bool] | None = None
 
 
 class Told(NamedTuple):
@@ -194,14 +195,21 @@ class Campaign:
             return self._left(db, self._state(db))
 
     def ask(
-        self, n: int = 1, *, ignore_pool_file: bool = False, who: str | None = None, key: str | None = None
+        self,
+        n: int = 1,
+        *,
+        ignore_pool_file: bool = False,
+        who: str | None = None,
+        key: str | None = None,
+        wanted: Callable[[], bool] | None = None,
     ) -> tuple[Candidate, ...]:
         """The `n` candidates to try next, best first; they stay reserved until told, failed or released.
 
         They are chosen one after the other, those that are pending filled in by what is expected of them. A pool file
         that is not the one that the campaign was created from is refused, unless it may be ignored: the campaign keeps
         the candidates that it was created with. `who` is kept with the reservation. Asked again under the same `key`,
-        the answer is the same and nothing more is reserved: who got no answer may ask again.
+        the answer is the same and nothing more is reserved: who got no answer may ask again. `wanted` is asked before
+        anything is reserved, which may be a while: where it says no, nothing is, and `InputError` is raised.
         """
         n = whole_number("n", n)
         if n < 1:
@@ -212,7 +220,7 @@ class Campaign:
                 f"{self._store.path} was created; put it back, create a new campaign on it with --import, or go on "
                 "with the candidates that the campaign keeps: --ignore-pool-file"
             )
-        return self._asking.do(Wish(n, checked_word("who", who), checked_word("a key", key)))
+        return self._asking.do(Wish(n, checked_word("who", who), checked_word("a key", key), wanted))
 
     def _ask_together(self, wishes: Sequence[Wish]) -> "list[tuple[Candidate, ...] | BaseException]":
         """Threads that waited for one another ask at once: one choice of several, and one write, instead of many."""
@@ -256,6 +264,8 @@ class Campaign:
             try:
                 before = self._asked_before(db, wish.key)
                 if not before:
+                    if wish.wanted is not None and not wish.wanted():
+                        raise InputError("the answer is not wanted any more, nothing is reserved; ask again")
                     self._check_room(db, state, wish.n, given)
                     given += wish.n
                 answers.append(before)

@@ -2,7 +2,8 @@
 
 import asyncio
 import importlib.util
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import anyio
@@ -44,6 +45,7 @@ from dkaf.service.views import finite, plots, row_of, why
 
 LISTENERS = 200
 HEARTBEAT = 15  # seconds
+GLANCE = 0.2  # seconds between two looks whether a client is still there
 
 
 class Listening(StreamingResponse):
@@ -139,9 +141,20 @@ def routes(shelf: Shelf, uploads: Uploads, jobs: Jobs, demo: str | None = None) 
         "/campaigns/{name}/ask",
         responses=answers(200, list[said.Candidate], "What to try, best first.", *WITH_BODY, 404, 409),
     )
-    def ask(name: Name, body: Ask, request: Request) -> JSONResponse:
-        """Which candidates to try next; they are reserved. The same request_id twice gives the same ones."""
-        opened, caller = shelf.open(name), _caller(request)
+    async def ask(name: Name, body: Ask, request: Request) -> JSONResponse:
+        """Which candidates to try next; they are reserved. The same request_id twice gives the same ones.
+
+        Who goes away before the answer cancels: nothing is reserved.
+        """
+        gone = threading.Event()
+        watching = asyncio.create_task(_watch(request, gone))
+        try:
+            return await run_in_threadpool(chosen, name, body, _caller(request), lambda: not gone.is_set())
+        finally:
+            watching.cancel()
+
+    def chosen(name: str, body: Ask, caller: Caller, wanted: Callable[[], bool]) -> JSONResponse:
+        opened = shelf.open(name)
         if not body.ignore_pool_file and opened.campaign.pool_changed():
             raise Refusal(
                 409,
@@ -149,7 +162,7 @@ def routes(shelf: Shelf, uploads: Uploads, jobs: Jobs, demo: str | None = None) 
                 "go on with the candidates that the campaign keeps: ignore_pool_file",
             )
         candidates = opened.campaign.ask(
-            body.n, ignore_pool_file=True, who=caller.name, key=_key(caller, body.request_id)
+            body.n, ignore_pool_file=True, who=caller.name, key=_key(caller, body.request_id), wanted=wanted
         )
         return _json([candidate._asdict() for candidate in candidates])
 
@@ -335,6 +348,13 @@ def routes(shelf: Shelf, uploads: Uploads, jobs: Jobs, demo: str | None = None) 
         return answer
 
     return api
+
+
+async def _watch(request: Request, gone: threading.Event) -> None:
+    """Until the client has gone, if it does."""
+    while not await request.is_disconnected():
+        await asyncio.sleep(GLANCE)
+    gone.set()
 
 
 def _json(value: Any, status: int = 200) -> JSONResponse:

@@ -113,7 +113,7 @@ def reuters_r8_tab(files: Files) -> list[Document]:
             rows = list(csv.reader(table, delimiter="\t", quoting=csv.QUOTE_NONE))
         except csv.Error as error:
             raise InputError(f"{name} is no table ({error}); get it again") from error
-        if not rows or rows[0] != ["Category", "Text"] or any(len(row) != 2 for row in rows[3:] if row):
+        if len(rows) < 4 or rows[0] != ["Category", "Text"] or any(len(row) != 2 for row in rows[3:] if row):
             raise InputError(f"{name} has two columns, Category and Text, this one has not; get it again")
         documents += [Document(f"{name}:{line}", *row) for line, row in enumerate(rows[3:], 4) if row]
     return documents

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from dkaf.errors import InputError
 from dkaf.sources.archives import MOST_BYTES, content_digest, read_files
+from dkaf.sources.tables import take_long_fields
 from dkaf.sources.words import Document
 
 # Below the folder that was named, nothing hidden: class/document, or class/folder/document.
@@ -50,7 +51,7 @@ def _table(path: Path, content: bytes, text: str, label: str) -> list[Document]:
         line = content.count(b"\n", 0, error.start) + 1
         raise InputError(f"a table is UTF-8, line {line} of {path} is not; convert it") from error
     reader = csv.reader(table, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", strict=True)
-    usual_limit = csv.field_size_limit(MOST_BYTES)
+    take_long_fields(MOST_BYTES)
     try:
         columns = next(reader, [])
         for option, column in (("--text", text), ("--label", label)):
@@ -58,8 +59,6 @@ def _table(path: Path, content: bytes, text: str, label: str) -> list[Document]:
         documents = [_row(path, number, row, columns, text, label) for number, row in enumerate(reader, 1) if row != []]
     except csv.Error as error:
         raise InputError(f"line {reader.line_num} of {path} is no CSV ({error}); correct it") from error
-    finally:
-        csv.field_size_limit(usual_limit)
     if not documents:
         raise InputError(f"a table has a row a document, {path} has a header and no rows; name another")
     return _of_several_classes(path, documents)

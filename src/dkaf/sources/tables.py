@@ -180,7 +180,7 @@ def _csv(name: str, suffix: str, content: bytes, delimiter: str | None, encoding
     if "\0" in text:
         raise InputError(f"a table is text, {name} holds zero bytes; is it a spreadsheet? Save it as CSV")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
-    csv.field_size_limit(LONGEST_FIELD)  # for all threads; putting it back would end another one's reading
+    take_long_fields(LONGEST_FIELD)
     try:
         header = [column.strip() for column in next(reader, [])]
         _check_header(name, header, separator)
@@ -198,6 +198,11 @@ def _csv(name: str, suffix: str, content: bytes, delimiter: str | None, encoding
     fields: Iterable[Sequence[str]] = zip(*rows, strict=True) if rows else [()] * len(header)
     columns: dict[str, Column] = {key: list(values) for key, values in zip(header, fields, strict=True)}
     return Table(name, columns, len(rows))
+
+
+def take_long_fields(most: int) -> None:
+    """Let the csv module take them, in all threads: putting its limit back would end another one's reading."""
+    csv.field_size_limit(max(most, csv.field_size_limit()))
 
 
 def _decoded(name: str, content: bytes, encoding: str | None) -> str:
