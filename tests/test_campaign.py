@@ -642,7 +642,7 @@ def test_who_tells_while_another_chooses_does_not_wait_and_no_candidate_is_named
 
 
 def test_what_threads_ask_and_tell_at_once_is_refused_one_by_one(campaign: dkaf.Campaign) -> None:
-    from dkaf.campaign.campaign import Told, Wish
+    from dkaf.campaign.wishes import Telling, Wish
 
     campaign.set_budget(4)
     wishes = [Wish(2, "a", "k1"), Wish(3, "b", None), Wish(2, "c", "k1"), Wish(2, "d", None), Wish(1, "e", None)]
@@ -656,9 +656,9 @@ def test_what_threads_ask_and_tell_at_once_is_refused_one_by_one(campaign: dkaf.
     assert len({c.id for c in (*one, *four)}) == 4
     ids = [c.id for c in (*one, *four)]
     told = [
-        Told([(ids[0], 1.0)], [], "a", "t"), Told([(ids[1], 1.0), ("nobody", 2.0)], [], "b", None),
-        Told([(ids[0], 1.0)], [], "a", "t"), Told([(ids[2], 1.0)], [ids[2]], "c", None),
-        Told([(ids[3], 4.0)], [], "d", None),
+        Telling([(ids[0], 1.0)], [], "a", "t"), Telling([(ids[1], 1.0), ("nobody", 2.0)], [], "b", None),
+        Telling([(ids[0], 1.0)], [], "a", "t"), Telling([(ids[2], 1.0)], [ids[2]], "c", None),
+        Telling([(ids[3], 4.0)], [], "d", None),
     ]  # fmt: skip
     assert [refusal is None for refusal in campaign._tell_together(told)] == [True, False, True, False, True]
     assert [(m.id, m.who) for m in campaign.history] == [(ids[0], "a"), (ids[3], "d")]
@@ -775,7 +775,7 @@ def test_a_word_that_cannot_be_kept_is_refused_and_the_campaign_stays_whole(tmp_
 
 
 def test_what_fails_for_one_of_several_who_ask_at_once_is_nobody_elses(tmp_path: Path) -> None:
-    from dkaf.campaign.campaign import Told, Wish
+    from dkaf.campaign.wishes import Telling, Wish
 
     campaigns.pool(tmp_path / "pool.csv", n=200)
     campaign = dkaf.Campaign.create(tmp_path / "c.db", tmp_path / "pool.csv", "gp", id="loaf")
@@ -795,7 +795,7 @@ def test_what_fails_for_one_of_several_who_ask_at_once_is_nobody_elses(tmp_path:
     assert len(first) == 40  # type: ignore[arg-type]
     assert isinstance(second, ArithmeticError)
     assert len(campaign.pending) == 41
-    told = [Told([(campaign.pending[0], 1.0)], [], None, None), Told([("nobody", 1.0)], [], None, None)]
+    told = [Telling([(campaign.pending[0], 1.0)], [], None, None), Telling([("nobody", 1.0)], [], None, None)]
     good, bad = campaign._tell_together(told)
     assert good is None
     assert isinstance(bad, dkaf.InputError)

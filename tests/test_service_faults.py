@@ -79,7 +79,7 @@ def test_a_campaign_that_another_process_holds_keeps_nobody_from_the_others(serv
 
 
 def test_a_parquet_file_of_other_things_is_refused_and_removed(service: Service, tmp_path: Path) -> None:
-    pa = pytest.importorskip("pyarrow", reason="needs pyarrow")
+    pa = pytest.importorskip("pyarrow", reason="needs the extra dkaf[parquet]")
     import pyarrow.parquet as pq
 
     before = set((service.folder / "uploads").iterdir())

@@ -507,7 +507,7 @@ def test_any_small_table_becomes_tasks_and_a_campaign_or_is_refused(
 def test_a_parquet_file_that_is_large_once_it_is_read_is_refused_before_that(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pa = pytest.importorskip("pyarrow", reason="needs pyarrow")
+    pa = pytest.importorskip("pyarrow", reason="needs the extra dkaf[parquet]")
     import pyarrow.parquet as pq
 
     monkeypatch.setattr(tables, "MOST_DECODED", 1 << 20)
@@ -524,7 +524,7 @@ def test_a_parquet_file_that_is_large_once_it_is_read_is_refused_before_that(
 
 
 def test_texts_of_a_parquet_file_that_are_no_utf8_are_refused(tmp_path: Path) -> None:
-    pa = pytest.importorskip("pyarrow", reason="needs pyarrow")
+    pa = pytest.importorskip("pyarrow", reason="needs the extra dkaf[parquet]")
     import pyarrow.parquet as pq
 
     wrong = pa.Array.from_buffers(

@@ -8,17 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from dkaf.errors import InputError
+from dkaf.errors import InputError, NoRoomError
 
 
 @contextlib.contextmanager
-def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open `path` for writing; it appears under its name only when the block ends without an error."""
+def whole_file(path: str | os.PathLike[str], mode: int = 0o666) -> Iterator[BinaryIO]:
+    """Open `path` for writing; under its name, with these rights, it appears only when all went well."""
     path = Path(os.path.realpath(path))  # a link stays, and what it points at is replaced
     check_writable(path)
     try:
         beside = path.with_name(f".{secrets.token_hex(8)}.part")
-        handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+        handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), mode)
     except OSError as error:
         raise _unwritable(path, error) from error
     try:
@@ -36,8 +36,8 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         raise
 
 
-def _unwritable(path: Path, error: OSError) -> InputError:
-    return InputError(f"the output {path} cannot be written: {error.strerror or error}; name another or make room")
+def _unwritable(path: Path, error: OSError) -> NoRoomError:
+    return NoRoomError(f"the output {path} cannot be written: {error.strerror or error}; name another or make room")
 
 
 def check_writable(path: Path) -> None:

@@ -11,12 +11,13 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, SupportsFloat
+from typing import TYPE_CHECKING, Any, SupportsFloat
 
 from dkaf.campaign.rows import Rows
 from dkaf.campaign.store import ASKED, FAILED, RELEASED, TOLD, UNDONE, Event, State, Store, state_of
 from dkaf.campaign.together import Together, Turns
 from dkaf.campaign.values import Best, Candidate, Measurement, checked_budget, checked_response, checked_word
+from dkaf.campaign.wishes import Telling, Wish, granted, groups
 from dkaf.errors import DamagedError, InputError, whole_number
 
 if TYPE_CHECKING:
@@ -27,28 +28,9 @@ if TYPE_CHECKING:
 
 PATIENCE = 0.5  # seconds, of who reads for who writes
 TRIES = 3  # at choosing before others have to wait
-MOST_CHOSEN = 64  # for several callers at once
 PROCESSORS = Turns(2)  # more threads that choose at once would only wait for one another
 GP = "gp"
 """Instead of a trained policy: a Gaussian process on what the campaign itself observed."""
-
-
-class Wish(NamedTuple):
-    """What one caller asks for."""
-
-    n: int
-    who: str | None
-    key: str | None
-    wanted: Callable[[], bool] | None = None
-
-
-class Told(NamedTuple):
-    """What one caller tells: all of it or nothing."""
-
-    measurements: list[tuple[str, float]]
-    failed: list[str]
-    who: str | None
-    key: str | None
 
 
 class Campaign:
@@ -239,19 +221,19 @@ class Campaign:
         for _ in range(TRIES):  # to choose takes time: others should be able to tell meanwhile
             with self._reading() as db:
                 state = self._state(db)
-                n = _granted(self._looked_at(db, state, wishes), wishes)
+                n = granted(self._looked_at(db, state, wishes), wishes)
             with PROCESSORS.one(), self.computing:
                 chosen = chooser.choose(n, state) if n else ()
             with self._writing() as db:
                 state = self._state(db)
                 answers = self._looked_at(db, state, wishes)
                 taken = state.taken()
-                if _granted(answers, wishes) <= n and not any(suggestion.row in taken for suggestion in chosen):
+                if granted(answers, wishes) <= n and not any(suggestion.row in taken for suggestion in chosen):
                     return self._reserved(db, chosen, wishes, answers)
         with self.computing, self._writing() as db:  # others are too busy: now they wait
             state = self._state(db)
             answers = self._looked_at(db, state, wishes)
-            n = _granted(answers, wishes)
+            n = granted(answers, wishes)
             return self._reserved(db, chooser.choose(n, state) if n else (), wishes, answers)
 
     def _looked_at(
@@ -343,9 +325,9 @@ class Campaign:
         """Several measurements, and candidates that failed, all of them or none."""
         checked = [(str(id_), checked_response(id_, value)) for id_, value in measurements]
         lost = [str(id_) for id_ in failed]
-        self._telling.do(Told(checked, lost, checked_word("who", who), checked_word("a key", key)))
+        self._telling.do(Telling(checked, lost, checked_word("who", who), checked_word("a key", key)))
 
-    def _tell_together(self, several: Sequence[Told]) -> list[BaseException | None]:
+    def _tell_together(self, several: Sequence[Telling]) -> list[BaseException | None]:
         """Threads that waited for one another tell at once: one write to the disk; each alone is told whole or not."""
         answers: list[BaseException | None] = []
         with self._writing() as db:
@@ -362,7 +344,7 @@ class Campaign:
                 db.execute("RELEASE one")
         return answers
 
-    def _tell_one(self, db: sqlite3.Connection, told: Told) -> None:
+    def _tell_one(self, db: sqlite3.Connection, told: Telling) -> None:
         rows = [self._store.row_of(db, id_) for id_, _ in told.measurements]
         lost = [(id_, self._store.row_of(db, id_)) for id_ in told.failed]
         if self._store.rows_of_key(db, (TOLD, FAILED), told.key):
@@ -577,21 +559,3 @@ class Campaign:
             except DamagedError as error:
                 raise self._store.damaged(str(error)) from error
         return self._chooser
-
-
-def groups(wishes: Sequence[Wish]) -> Iterator[list[Wish]]:
-    """In order, as many as a search names at once; two of one key are one after the other, so that they are one."""
-    group: list[Wish] = []
-    for wish in wishes:
-        twice = wish.key is not None and any(other.key == wish.key for other in group)
-        if group and (twice or sum(other.n for other in group) + wish.n > MOST_CHOSEN):
-            yield group
-            group = []
-        group.append(wish)
-    if group:
-        yield group
-
-
-def _granted(answers: "Sequence[tuple[Candidate, ...] | BaseException]", wishes: Sequence[Wish]) -> int:
-    """How many candidates are to be chosen."""
-    return sum(wish.n for answer, wish in zip(answers, wishes, strict=True) if answer == ())

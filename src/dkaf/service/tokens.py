@@ -8,7 +8,6 @@ import contextlib
 import hashlib
 import hmac
 import json
-import os
 import re
 import secrets
 import threading
@@ -19,8 +18,8 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dkaf.errors import InputError, NoRoomError
-from dkaf.files import flush_folder
+from dkaf.errors import InputError
+from dkaf.files import whole_file
 
 VIEWER, OPERATOR = "viewer", "operator"
 ROLES = (VIEWER, OPERATOR)
@@ -186,18 +185,8 @@ def csrf_of(session: str) -> str:
 
 def write_private(path: Path, value: Any) -> None:
     """JSON, whole or not at all, that only the owner reads."""
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:
-        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            json.dump(value, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-        flush_folder(path.parent)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            beside.unlink()
-        raise NoRoomError(f"{path} cannot be written: {error.strerror or error}; make room, or check rights") from error
+    with whole_file(path, 0o600) as file:
+        file.write(json.dumps(value).encode())
 
 
 def _digest(secret: str) -> str:
