@@ -102,8 +102,8 @@ class Scene:
             raise InputError(f"ratings go from 0 to {RATINGS}, {wrong[0]} came; rate again")
         search = self._search(OURS, game)
         low, high = self._scale
-        for (row, rating), first in zip(rated, [True] + [False] * len(rated), strict=False):
-            search.tell(row, low + (high - low) * rating / RATINGS, queried=not first)
+        for place, (row, rating) in enumerate(rated):
+            search.tell(row, low + (high - low) * rating / RATINGS, queried=place > 0)  # the first was drawn by lot
         if not rows:
             return self._shown(game, game.start) | {"expected": None, "liked": []}
         if len(rows) >= QUERIES:
