@@ -32,7 +32,7 @@ from dkaf.settings import RECIPES
 
 TINY_OPTIONS = [
     *("--datasets", "digits", "--sizes", "2,3", "--runs", "2", "--acquisitions", "mi,ei", "--pool-size", "30"),
-    *("--test-tasks", "3", "--validation-tasks", "2"),
+    *("--test-tasks", "3", "--validation-tasks", "2", "--starts", "2"),
     *("--set", "updates=2", "--set", "pretrain_updates=3", "--set", "queries=3", "--set", "validation_starts=1"),
 ]
 TINY = Grid(
@@ -42,6 +42,7 @@ TINY = Grid(
     acquisitions=("mi", "ei"),
     pool_size=30,
     test_tasks=3,
+    starts=2,
     validation_tasks=2,
     settings=(("pretrain_updates", "3"), ("queries", "3"), ("updates", "2"), ("validation_starts", "1")),
 )
@@ -129,9 +130,10 @@ def test_a_row_is_what_fit_and_evaluate_give(reference: tuple[Path, Here]) -> No
         ("random", ""),
     ):
         policy = dkaf.fit(train, validation, method, acquisition or "mi", seed=seed, **few)
-        result = dkaf.evaluate(policy, test, queries=3, seed=seed)
+        result = dkaf.evaluate(policy, test, queries=3, starts=2, seed=seed)
         row = rows[Cell("digits", "default", size, 1, method, acquisition)]
-        np.testing.assert_array_equal(row.gaps, result.gaps)
+        np.testing.assert_array_equal(row.gaps, (result.gaps[::2] + result.gaps[1::2]) / 2)
+        np.testing.assert_array_equal(row.start_gaps, (result.start_gaps[::2] + result.start_gaps[1::2]) / 2)
         assert (row.seed, row.updates, row.stopped) == (seed, policy.training_log.updates, policy.training_log.stopped)
         assert [tuple(point) for point in row.validation] == list(policy.training_log.validation)
 
@@ -278,6 +280,7 @@ def test_a_job_that_kills_its_worker_every_time_is_given_up() -> None:
     [
         (["--seed", "1"], "another seed"),
         (["--test-tasks", "4"], "another protocol"),
+        (["--starts", "1"], "another protocol"),
         (["--set", "gamma=0.5"], "another protocol"),
         (["--sizes", "2,4"], "without these sizes; add --extend"),
         (["--methods", "dkl,botorch"], "without these methods; add --extend"),
@@ -495,8 +498,8 @@ def test_a_searcher_beside_the_papers_sees_only_what_it_asked_for(method: str) -
 
     def search(tasks: dkaf.TaskSet) -> dkaf.Result:
         if method == "informed":
-            return work.informed_search(hidden, tasks, 3, 1, 0)
-        return work.botorch_search(tasks, 3, 1, 0)
+            return work.informed_search(hidden, tasks, 3, 1, 1, 0)
+        return work.botorch_search(tasks, 3, 1, 1, 0)
 
     first = search(tasks)
     responses = []
@@ -508,12 +511,32 @@ def test_a_searcher_beside_the_papers_sees_only_what_it_asked_for(method: str) -
     np.testing.assert_array_equal(again.chosen, first.chosen)
 
 
+def test_the_informed_searcher_takes_the_starts_that_policies_get() -> None:
+    corpus = dkaf.load_corpus("digits")
+    hidden = dkaf.sources.similarity.hidden_representation(corpus.features, corpus.labels, 0)
+    tasks = dkaf.sources.similarity.tasks_of_representation(corpus.features, hidden, 2, 25, 0)
+    ours, chance = work.informed_search(hidden, tasks, 3, 1, 4, 5), dkaf.fit(tasks, method="random")
+    np.testing.assert_array_equal(ours.chosen[:, 0], dkaf.evaluate(chance, tasks, 3, 1, 4, 5).chosen[:, 0])
+    assert (ours.starts, ours.gaps.shape) == (4, (8, 3))
+
+
+def test_a_folder_from_before_there_were_several_starts_has_one(tmp_path: Path) -> None:
+    small = dataclasses.replace(TINY, runs=1, methods=("random",), starts=1)
+    run_grid(small, tmp_path / "out", Here, quiet)
+    described = json.loads((tmp_path / "out" / "grid.json").read_text())
+    del described["protocol"]["starts"]
+    (tmp_path / "out" / "grid.json").write_text(json.dumps(described))
+    assert run_grid(small, tmp_path / "out", Here, quiet).done == len(small.cells)
+    with pytest.raises(dkaf.InputError, match="another protocol"):
+        run_grid(dataclasses.replace(small, starts=2), tmp_path / "out", Here, quiet)
+
+
 def test_the_informed_searcher_finds_the_best_as_soon_as_it_can_be_known() -> None:
     """Two documents mirror each other about the start: its response tells nothing, the first query tells all."""
     hidden = np.array([[0.0], [-1.0], [1.0], [-1.1], [1.1]])  # start, two candidates, and two possible targets
     tasks = dkaf.TaskSet.from_arrays(np.eye(5), [[0, 1, 2]], [[-1.1, -2.1, -0.1]])
     for seed in range(20):
-        result = work.informed_search(hidden, tasks, 2, 1, seed)
+        result = work.informed_search(hidden, tasks, 2, 1, 1, seed)
         if result.chosen[0, 0] == 0:
             assert result.gaps[0, 1] == 0
             return

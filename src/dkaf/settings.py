@@ -115,6 +115,12 @@ class Settings:
     clip: float | None = _setting(None, "largest norm of a gradient; none: off", above=0)
     anneal: bool = _setting(False, "whether the learning rate falls to zero, along a cosine, over the updates")
 
+    # The kernel's scales, on the validation tasks
+    scale_updates: int = _setting(
+        0, "updates of amplitude, length, noise, nu and the weight of linear part and mean, at the end", at_least=0
+    )
+    scale_learning_rate: float = _setting(0.1, "Adam's learning rate for those", above=0)
+
     # Validation
     validate_every: int = _setting(10, "updates between two validations", above=0)
     validation_starts: int = _setting(1, "starts of each validation task", above=0)
@@ -208,12 +214,12 @@ RECIPES: dict[str, Settings] = {
         pretrain_learning_rate=3e-3,
         pretrain_patience=400,
         pretrain_anneal=True,
-        updates=400,
+        updates=100,
         batch=8,
         episodes=8,
         candidates=200,
         baseline="leave-one-out",
-        temperature=0.1,
+        temperature=0.0125,
         learning_rate=1e-3,
         encoder_rate=0.05,
         nu_rate=10.0,
@@ -222,14 +228,21 @@ RECIPES: dict[str, Settings] = {
         weight_decay=0.1,
         clip=1.0,
         anneal=True,
+        scale_updates=400,
         validation_starts=8,
-        patience=200,
+        patience=None,
     ),
 }
 
 # Three kernel parameters take larger steps than a network's weights.
 _KERNEL_ALONE = {"pretrain_learning_rate": 0.05}
-_KERNEL_SOON = _KERNEL_ALONE | {"width": 32, "pretrain_updates": 300, "pretrain_tasks": 8, "pretrain_points": 96}
+_KERNEL_SOON = _KERNEL_ALONE | {
+    "width": 32,
+    "pretrain_updates": 300,
+    "pretrain_tasks": 8,
+    "pretrain_points": 96,
+    "scale_updates": 0,  # they are all that was trained
+}
 # A network's scores have a scale of their own to learn, and take longer to; scoring all candidates costs it more.
 _NETWORK = {
     "width": 32,
@@ -246,6 +259,7 @@ _NETWORK = {
     "softmax_draws": 16,
     "validate_every": 25,
     "validation_starts": 4,
+    "scale_updates": 0,
 }
 
 # Where one recipe differs between methods or acquisitions: an opponent gets what is best for it, not for us.
@@ -255,7 +269,7 @@ ADJUSTMENTS: dict[tuple[str, str], dict[str, Any]] = {
     ("default", "gp"): _KERNEL_SOON,
     ("default", "metabo"): _KERNEL_SOON | _NETWORK | {"learning_rate": 6e-3, "updates": 500},
     ("default", "rl"): _NETWORK,
-    ("default", "ei"): {"log_ei": True, "temperature": 0.25},
+    ("default", "ei"): {"log_ei": True, "temperature": 0.03},
 }
 
 

@@ -70,6 +70,7 @@ def _add_run(verbs: Any) -> None:
     tasks.add_argument("--pool-size", type=int, default=500, metavar="N", help="candidates of a task (%(default)s)")
     tasks.add_argument("--validation-tasks", type=int, default=20, metavar="N", help="(%(default)s)")
     tasks.add_argument("--test-tasks", type=int, default=50, metavar="N", help="(%(default)s)")
+    tasks.add_argument("--starts", type=int, default=8, metavar="N", help="of each test task (%(default)s)")
     tasks.add_argument(
         "--set",
         action="append",
@@ -134,6 +135,7 @@ def _run(options: argparse.Namespace) -> int:
         pool_size=options.pool_size,
         validation_tasks=options.validation_tasks,
         test_tasks=options.test_tasks,
+        starts=options.starts,
         settings=_settings(options.settings),
     )
     if options.jobs is not None and options.jobs < 1:

@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 from dkaf.experiments import page
@@ -185,8 +186,11 @@ def how_sure(outcome: Outcome) -> str:
     if not runs:
         return "Nothing is measured yet."
     tasks = sorted({len(row.gaps) for row in outcome.rows.values() if row.error is None})
+    protocol = outcome.grid.get("protocol")
+    starts = protocol.get("starts", 1) if isinstance(protocol, Mapping) else 1
     text = (
-        f"{counted(runs, 'run')} of {listed([str(count) for count in tasks])} test task{'s' if tasks != [1] else ''}. "
+        f"{counted(runs, 'run')} of {listed([str(count) for count in tasks])} test task{'s' if tasks != [1] else ''}"
+        f"{f', each searched from {starts} starts' if starts != 1 else ''}. "
         f"Intervals are 95% by a bootstrap of {RESAMPLES:,} resamples over runs and, within them, tasks, on the same "
         "test tasks and starts for both sides."
     )

@@ -21,7 +21,7 @@ Next = Callable[[IntArray, FloatArray], int]
 """The next candidate, given those observed and their responses."""
 
 
-def informed_search(hidden: FloatArray, tasks: TaskSet, queries: int, initial: int, seed: int) -> Result:
+def informed_search(hidden: FloatArray, tasks: TaskSet, queries: int, initial: int, starts: int, seed: int) -> Result:
     """A floor, not a competitor: it knows the hidden representation and that responses are distances in it.
 
     It keeps every document of the corpus that could still be the target, and queries the candidate with the largest
@@ -44,17 +44,17 @@ def informed_search(hidden: FloatArray, tasks: TaskSet, queries: int, initial: i
 
         return choose
 
-    return _search(tasks, searcher, queries, initial, seed)
+    return _search(tasks, searcher, queries, initial, starts, seed)
 
 
-def botorch_search(tasks: TaskSet, queries: int, initial: int, seed: int) -> Result:
+def botorch_search(tasks: TaskSet, queries: int, initial: int, starts: int, seed: int) -> Result:
     """BoTorch's SingleTaskGP with LogEI, its defaults throughout, on the principal components of each pool.
 
     What a user would pick without past tasks. Counts are taken as log(1 + count), as by the paper's methods here.
     """
     with warnings.catch_warnings(), global_stream(seed, "botorch"):
         warnings.simplefilter("ignore")  # on few observations BoTorch has many doubts
-        return _search(tasks, _botorch_searcher(tasks, seed), queries, initial, seed)
+        return _search(tasks, _botorch_searcher(tasks, seed), queries, initial, starts, seed)
 
 
 def check_botorch() -> None:
@@ -93,14 +93,18 @@ def _botorch_searcher(tasks: TaskSet, seed: int) -> Callable[[int], Next]:
     return searcher
 
 
-def _search(tasks: TaskSet, searcher: Callable[[int], Next], queries: int, initial: int, seed: int) -> Result:
+def _search(
+    tasks: TaskSet, searcher: Callable[[int], Next], queries: int, initial: int, starts: int, seed: int
+) -> Result:
     """Search each task from the starting points that every policy gets; only responses asked for are shown."""
     check_budget(tasks, queries, initial)
     chosen = []
-    for number, start in enumerate(starting_points(tasks, initial, 1, seed)):
-        choose, responses, observed = searcher(number), tasks.responses[number], list(start)
-        for _ in range(queries):
-            so_far = np.array(observed, dtype=np.int64)
-            observed.append(choose(so_far, responses[so_far]))
-        chosen.append(observed)
-    return result_of(tasks, np.array(chosen, dtype=np.int64), initial)
+    for number, of_task in enumerate(starting_points(tasks, initial, starts, seed).reshape(-1, starts, initial)):
+        choose, responses = searcher(number), tasks.responses[number]
+        for start in of_task:
+            observed = list(start)
+            for _ in range(queries):
+                so_far = np.array(observed, dtype=np.int64)
+                observed.append(choose(so_far, responses[so_far]))
+            chosen.append(observed)
+    return result_of(tasks, np.array(chosen, dtype=np.int64), initial, starts)

@@ -45,9 +45,9 @@ class Row:
     seed: int
     """Of the tasks, the starts and the training."""
     gaps: list[list[float]] = dataclasses.field(default_factory=list)
-    """Of each test task after each query, in units of y."""
+    """Of each test task after each query, in units of y; the mean over its starts."""
     start_gaps: list[float] = dataclasses.field(default_factory=list)
-    """Of each test task before the first query."""
+    """Of each test task before the first query, likewise."""
     seconds: dict[str, float] = dataclasses.field(default_factory=dict)
     """Of each stage: `likelihood` and `policy gradient` are the training, `search` all test tasks."""
     pretrain_updates: int = 0

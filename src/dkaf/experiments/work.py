@@ -29,7 +29,7 @@ from dkaf.learning.fit import fit
 from dkaf.policies import Policy, Training, load
 from dkaf.sources.corpora import Corpus
 from dkaf.sources.similarity import hidden_representation, tasks_of_representation
-from dkaf.tasks import TaskSet
+from dkaf.tasks import FloatArray, TaskSet
 
 Files = dict[str, bytes]
 
@@ -113,10 +113,10 @@ def _fill(cell: Cell, grid: Grid, tasks: Path, kernel: Path | None) -> Row:
     if cell.method == "informed":
         began = time.perf_counter()
         hidden = np.load(tasks / "hidden.npy", allow_pickle=False)
-        result = informed_search(hidden, test, settings.queries, settings.initial, seed)
+        result = informed_search(hidden, test, settings.queries, settings.initial, grid.starts, seed)
     elif cell.method == "botorch":
         began = time.perf_counter()
-        result = botorch_search(test, settings.queries, settings.initial, seed)
+        result = botorch_search(test, settings.queries, settings.initial, grid.starts, seed)
         extra = ("botorch", "gpytorch")
     else:
         pretrained = None
@@ -127,7 +127,7 @@ def _fill(cell: Cell, grid: Grid, tasks: Path, kernel: Path | None) -> Row:
         policy = _fitted(cell, grid, train, validation, cell.method, cell.acquisition or "mi", pretrained)
         log = policy.training_log
         began = time.perf_counter()
-        result = evaluate(policy, test, settings.queries, settings.initial, seed=seed)
+        result = evaluate(policy, test, settings.queries, settings.initial, grid.starts, seed)
     return _row(cell, seed, result, log, time.perf_counter() - began, extra)
 
 
@@ -150,8 +150,8 @@ def _row(cell: Cell, seed: int, result: Result, log: Training, search: float, ex
     return Row(
         **dataclasses.asdict(cell),
         seed=seed,
-        gaps=result.gaps.tolist(),
-        start_gaps=[gap for gap in result.start_gaps.tolist() if gap == gap],
+        gaps=_over_starts(result.gaps, result).tolist(),
+        start_gaps=[gap for gap in _over_starts(result.start_gaps, result).tolist() if gap == gap],
         seconds=log.seconds | {"search": search},
         pretrain_updates=log.pretrain_updates,
         updates=log.updates,
@@ -161,6 +161,12 @@ def _row(cell: Cell, seed: int, result: Result, log: Training, search: float, ex
         versions=_versions(extra),
         machine=_machine(),
     )
+
+
+def _over_starts(values: FloatArray, result: Result) -> FloatArray:
+    """Each task's mean over its starts."""
+    means: FloatArray = values.reshape(-1, result.starts, *values.shape[1:]).mean(axis=1)
+    return means
 
 
 def _versions(extra: tuple[str, ...]) -> dict[str, str]:

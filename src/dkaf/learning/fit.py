@@ -12,9 +12,9 @@ from torch import nn
 from dkaf.errors import InputError, Interrupted
 from dkaf.learning.choose import WITHOUT_VALIDATION, Report, choose, large_enough, warn_of_fallback
 from dkaf.learning.episodes import PaddedTasks, check_budget
-from dkaf.learning.pretrain import pretrain
+from dkaf.learning.pretrain import pretrain, scales_by_likelihood
 from dkaf.learning.progress import Progress
-from dkaf.learning.reinforce import choose_nu, reinforce
+from dkaf.learning.reinforce import Before, choose_nu, reinforce, scales_by_policy_gradient
 from dkaf.model.inputs import Inputs
 from dkaf.policies import GaussianPolicy, KernelPolicy, Policy, Training, build, checked_device
 from dkaf.seeding import global_stream, stream
@@ -126,17 +126,24 @@ def _fit(
             log.take_over(pretrained.training_log)
         try:
             padded = PaddedTasks.of(policy, train), None if validation is None else PaddedTasks.of(policy, validation)
+            # Tasks that the encoder has not seen and that can be searched.
+            large = None if validation is None else large_enough(validation, settings)
+            unseen = PaddedTasks.of(policy, large) if large is not None and len(large) else None
             if isinstance(policy, GaussianPolicy) and settings.pretrain_updates and pretrained is None:
                 with global_stream(seed, "likelihood dropout"):
                     pretrain(policy, *padded, seed, log.likelihood)
-            if isinstance(policy, KernelPolicy) and settings.learned_nu and validation is not None:
-                large = large_enough(validation, settings)
-                if len(large):
-                    choose_nu(policy, PaddedTasks.of(policy, large), seed)
+                if unseen is not None and settings.scale_updates:
+                    scales_by_likelihood(policy, unseen, seed, log.scales_by_likelihood)
+            if isinstance(policy, KernelPolicy) and settings.learned_nu and unseen is not None:
+                choose_nu(policy, unseen, seed)
             log.next_stage("likelihood")
-            if policy.trained_by_gradient() and settings.updates:
+            if policy.trained_by_gradient() and (settings.updates or settings.scale_updates):
+                before = None if unseen is None else Before(policy, unseen, seed)
                 with global_stream(seed, "policy gradient dropout"):
                     reinforce(policy, *padded, seed, log.policy_gradient)
+                if isinstance(policy, KernelPolicy) and settings.scale_updates and before is not None:
+                    scales_by_policy_gradient(policy, before.tasks, seed, log.scales_by_policy_gradient)
+                    log.fell_back = before.restore_if_better()
             log.next_stage("policy gradient")
         except KeyboardInterrupt:
             policy.training_log = replace(log.training(), stopped="interrupted")
@@ -211,6 +218,8 @@ class _Log:
         self.seconds: dict[str, float] = {}
         self.pretrain_updates = 0
         self.updates = 0
+        self.scale_updates = 0
+        self.fell_back = False
         self.curve: list[tuple[int, float]] = []
 
     def take_over(self, other: Training) -> None:
@@ -232,6 +241,15 @@ class _Log:
             self.curve.append((update, gap))
         self._tell("policy gradient", update, self.settings.updates)
 
+    def scales_by_likelihood(self, update: int) -> None:
+        self._tell("scales by likelihood", update, self.settings.scale_updates)
+
+    def scales_by_policy_gradient(self, update: int, gap: float | None) -> None:
+        self.scale_updates = update
+        if gap is not None:
+            self.curve.append((self.updates + update, gap))
+        self._tell("scales by policy gradient", update, self.settings.scale_updates)
+
     def _tell(self, stage: str, update: int, updates: int) -> None:
         if self.progress is not None:
             self.progress(Progress(stage, update, updates, self.curve[-1][1] if self.curve else None))
@@ -251,9 +269,12 @@ class _Log:
         else:
             stopped = f"did all {self.updates} updates"
         best = min(self.curve, key=lambda point: point[1])[0] if self.curve else self.updates
+        if self.scale_updates:
+            stopped += f", then {self.scale_updates} of the kernel's scales on the validation tasks"
+            best = 0 if self.fell_back else self.updates + self.scale_updates
         return Training(
             pretrain_updates=self.pretrain_updates,
-            updates=self.updates,
+            updates=self.updates + self.scale_updates,
             best_update=best,
             validation=tuple(self.curve),
             tasks=self.tasks,

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from dkaf.learning.descent import BestWeights, anneal, descend, optimiser_of
 from dkaf.learning.episodes import PaddedTasks
+from dkaf.learning.scales import learn_scales
 from dkaf.model.inputs import TABLED_ROWS, SparseRows
 from dkaf.model.prior import Prior
 from dkaf.policies import GaussianPolicy
@@ -54,6 +55,17 @@ def likelihood(
     if isinstance(x, SparseRows) and prior.encoder is None and len(padded.x) > TABLED_ROWS:
         x = x.dense()  # at most tasks x points rows; a product of all their pairs is faster so
     return prior.log_likelihood(prior.points(x, batch.pool), batch.y, batch.pool.mask)
+
+
+def scales_by_likelihood(policy: GaussianPolicy, unseen: PaddedTasks, seed: int, report: Callable[[int], None]) -> None:
+    """The scales that make tasks likely which the encoder has not seen."""
+
+    def loss(encoded: PaddedTasks, tasks: Int[Tensor, " s"], draw: torch.Generator) -> Float[Tensor, ""]:
+        batch = encoded.part(tasks, policy.settings.pretrain_points, draw)
+        points = policy.prior.place(batch.x, batch.pool)
+        return -policy.prior.log_likelihood(points, batch.y, batch.pool.mask).mean()
+
+    learn_scales(policy, unseen, loss, stream(seed, "scales by likelihood"), report)
 
 
 @torch.no_grad()

@@ -1,13 +1,16 @@
 """The policy gradient: episodes are sampled, and what made their gaps small is made more likely."""
 
+import copy
 from collections.abc import Callable
+from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from dkaf.learning.descent import BestWeights, anneal, descend, optimiser_of
-from dkaf.learning.episodes import PaddedTasks, gaps, random_candidates, sample, search_all
+from dkaf.learning.episodes import Batch, PaddedTasks, gaps, random_candidates, sample, search_all
+from dkaf.learning.scales import learn_scales
 from dkaf.policies import KernelPolicy, Policy
 from dkaf.seeding import stream
 
@@ -31,14 +34,33 @@ def advantage(G: Float[Tensor, "s e t"], baseline: str) -> Float[Tensor, "s e t"
 
 def policy_gradient_loss(policy: Policy, train: PaddedTasks, tasks: Tensor, draw: torch.Generator) -> Float[Tensor, ""]:
     """Eq. (Ltilde), averaged over episodes, with a baseline; plus the likelihood term if the settings keep one."""
+    settings, batch, start = policy.settings, *_drawn_searches(policy, train, tasks, draw)
+    points = policy.points(batch.x, batch.pool)
+    loss = _searched_loss(policy, points, batch, start, draw)
+    if settings.likelihood_weight and isinstance(policy, KernelPolicy):
+        mask = batch.pool.mask
+        part = random_candidates(mask, min(settings.likelihood_points, mask.shape[1]), draw)
+        likelihood = policy.prior.log_likelihood(points.at(part), batch.y.gather(1, part), mask.gather(1, part))
+        loss = loss - settings.likelihood_weight * likelihood.mean()
+    return loss
+
+
+def _drawn_searches(
+    policy: Policy, train: PaddedTasks, tasks: Tensor, draw: torch.Generator
+) -> tuple[Batch, Int[Tensor, "s n0"]]:
+    """The tasks with as many random candidates as the settings say, and the starting points of each."""
     settings = policy.settings
     if settings.candidates is None:
         batch = train.batch(tasks)
     else:
         batch = train.part(tasks, max(settings.candidates, settings.initial + settings.queries), draw)
-    points = policy.points(batch.x, batch.pool)
-    mask = batch.pool.mask
-    start = random_candidates(mask, settings.initial, draw)
+    return batch, random_candidates(batch.pool.mask, settings.initial, draw)
+
+
+def _searched_loss(
+    policy: Policy, points: Any, batch: Batch, start: Int[Tensor, "s n0"], draw: torch.Generator
+) -> Float[Tensor, ""]:
+    settings = policy.settings
     chosen, log_p = sample(
         policy,
         points,
@@ -50,23 +72,23 @@ def policy_gradient_loss(policy: Policy, train: PaddedTasks, tasks: Tensor, draw
         temperature=settings.temperature,
         draws=settings.softmax_draws,
     )
-    G = discounted_future(gaps(batch.y, mask, chosen, settings.initial), settings.gamma)
-    loss = (advantage(G, settings.baseline) * log_p).sum(dim=-1).mean()
-    if settings.likelihood_weight and isinstance(policy, KernelPolicy):
-        part = random_candidates(mask, min(settings.likelihood_points, mask.shape[1]), draw)
-        likelihood = policy.prior.log_likelihood(points.at(part), batch.y.gather(1, part), mask.gather(1, part))
-        loss = loss - settings.likelihood_weight * likelihood.mean()
-    return loss
+    G = discounted_future(gaps(batch.y, batch.pool.mask, chosen, settings.initial), settings.gamma)
+    return (advantage(G, settings.baseline) * log_p).sum(dim=-1).mean()
 
 
 def validation_gap(policy: Policy, tasks: PaddedTasks, seed: int) -> float:
     """Mean gap of greedy searches, in units of y; the same starts every time."""
+    return validation_gaps(policy, tasks, seed).mean().item()
+
+
+def validation_gaps(policy: Policy, tasks: PaddedTasks, seed: int) -> Float[Tensor, " tasks"]:
+    """Of each task its own."""
     settings = policy.settings
     draw, starts = stream(seed, "validation"), settings.validation_starts
     start = random_candidates(tasks.mask.repeat_interleave(starts, dim=0), settings.initial, draw)
     chosen = search_all(policy, tasks, start.unflatten(0, (-1, starts)), settings.queries, draw)
-    gap = gaps(tasks.y, tasks.mask, chosen, settings.initial)
-    return (gap.mean() * policy.response_scale).item()
+    gap: Tensor = gaps(tasks.y, tasks.mask, chosen, settings.initial).mean(dim=(1, 2)) * policy.response_scale
+    return gap
 
 
 def choose_nu(policy: KernelPolicy, tasks: PaddedTasks, seed: int) -> None:
@@ -112,3 +134,34 @@ def reinforce(
                 break
     finally:
         best.restore()
+
+
+def scales_by_policy_gradient(
+    policy: KernelPolicy, unseen: PaddedTasks, seed: int, report: Callable[[int, float | None], None]
+) -> None:
+    """The scales that make searches of tasks short which the encoder has not seen. `report` is as for `reinforce`."""
+
+    def loss(encoded: PaddedTasks, tasks: Int[Tensor, " s"], draw: torch.Generator) -> Float[Tensor, ""]:
+        batch, start = _drawn_searches(policy, encoded, tasks, draw)
+        return _searched_loss(policy, policy.place(batch.x, batch.pool), batch, start, draw)
+
+    draw = stream(seed, "scales by policy gradient")
+    learn_scales(policy, unseen, loss, draw, lambda update: report(update, None))
+    report(policy.settings.scale_updates, validation_gap(policy, unseen, seed))
+
+
+class Before:
+    """A policy as it was, to go back to if what became of it is worse on the validation tasks."""
+
+    def __init__(self, policy: Policy, tasks: PaddedTasks, seed: int) -> None:
+        self.policy, self.tasks, self.seed = policy, tasks, seed
+        self._weights = copy.deepcopy(policy.state_dict())
+        self._gaps = validation_gaps(policy, tasks, seed)
+
+    def restore_if_better(self) -> bool:
+        """By more than the difference's standard error over tasks; a single task tells nothing."""
+        worse = validation_gaps(self.policy, self.tasks, self.seed) - self._gaps
+        better = len(worse) > 1 and bool(worse.mean() > worse.std() / len(worse) ** 0.5)
+        if better:
+            self.policy.load_state_dict(self._weights)
+        return better
