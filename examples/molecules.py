@@ -40,7 +40,7 @@ def main() -> None:
     print(f"learning from {tasks!r}")
     held_out = len(tasks) // 6
     train, validation = tasks.split(len(tasks) - held_out, held_out)
-    little = {"pretrain_updates": 60, "updates": 5} if options.small else {}
+    little = {"pretrain_updates": 60, "updates": 5, "scale_updates": 5} if options.small else {}
     policy = dkaf.fit(train, validation, seed=options.seed, **little)
     policy.save(options.out / "assays.safetensors")
     print(policy.training_log.in_words())

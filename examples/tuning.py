@@ -117,7 +117,8 @@ def main() -> None:
     quick: dict[str, Any] = {}
     if options.small:
         names, options.seeds, options.trials, options.studies, options.past = names[:3], 1, 5, 2, 20
-        quick = {"acquisition": "ucb", "pretrain_updates": 10, "updates": 1, "episodes": 2, "validation_starts": 1}
+        quick = {"acquisition": "ucb", "pretrain_updates": 10, "updates": 1, "scale_updates": 1, "episodes": 2}
+        quick |= {"validation_starts": 1}
     options.out.mkdir(parents=True, exist_ok=True)
     tables = {name: Table(name) for name in names}
     past: dict[str, list[optuna.Study]] = {}

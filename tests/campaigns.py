@@ -9,7 +9,7 @@ import numpy as np
 import dkaf
 
 COLUMNS = ["loaf", "oven", "heat", "flour", "rise"]
-SMALL = {"pretrain_updates": 40, "updates": 2, "queries": 4}
+SMALL = {"pretrain_updates": 40, "updates": 2, "scale_updates": 2, "queries": 4}
 
 
 def bread(seed: int, n: int = 24) -> list[dict[str, str]]:

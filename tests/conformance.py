@@ -8,7 +8,15 @@ import dkaf
 from dkaf.learning.episodes import PaddedTasks, search
 from dkaf.settings import METHODS
 
-TINY = {"pretrain_updates": 3, "updates": 2, "validate_every": 1, "pretrain_points": 8, "batch": 2, "width": 8}
+TINY = {
+    "pretrain_updates": 3,
+    "updates": 2,
+    "scale_updates": 2,
+    "validate_every": 1,
+    "pretrain_points": 8,
+    "batch": 2,
+    "width": 8,
+}
 
 
 def small_tasks(seed: int = 0, *, sizes: tuple[int, ...] = (12, 9, 15, 12), n_features: int = 5) -> dkaf.TaskSet:

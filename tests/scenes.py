@@ -6,7 +6,7 @@ from typing import Any
 import dkaf
 from dkaf.sources.similarity import hidden_representation, tasks_of_representation
 
-QUICK = {"pretrain_updates": 40, "updates": 2, "queries": 4}
+QUICK = {"pretrain_updates": 40, "updates": 2, "scale_updates": 2, "queries": 4}
 PAST, GAMES, POOL = 8, 5, 40
 
 

@@ -42,7 +42,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return lines[-1]
 
 
-SMALL = ("--pretrain-updates", "40", "--updates", "2", "--queries", "4")
+SMALL = ("--pretrain-updates", "40", "--updates", "2", "--scale-updates", "2", "--queries", "4")
 
 
 def test_from_csv_files_to_the_best_loaf(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 import dkaf
 from dkaf.settings import ACQUISITIONS, METHODS
 
-TINY = {"queries": 3, "pretrain_updates": 5, "updates": 3, "validate_every": 1}
+TINY = {"queries": 3, "pretrain_updates": 5, "updates": 3, "scale_updates": 2, "validate_every": 1}
 
 
 class Rotation(nn.Module):

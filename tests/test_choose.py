@@ -71,7 +71,7 @@ def test_where_nothing_helps_chance_is_returned_and_said() -> None:
     hidden = np.where((rising > -0.6) & (rising < -0.1), 10.0, rising)
     responses = [rising, rising, hidden, hidden]
     train, validation = dkaf.TaskSet.from_arrays(features, [np.arange(60)] * 4, responses).split(2, 2)
-    settings = {"queries": 3, "pretrain_updates": 200, "updates": 0, "validation_starts": 40}
+    settings = {"queries": 3, "pretrain_updates": 200, "updates": 0, "scale_updates": 0, "validation_starts": 40}
     with pytest.warns(FallbackWarning, match="below searching at random"):
         policy = dkaf.fit(train, validation, **settings)
     assert policy.method == "random"

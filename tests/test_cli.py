@@ -20,9 +20,9 @@ from dkaf.cli import main
 from dkaf.settings import METHODS
 
 DKAF = Path(sys.executable).with_name("dkaf")
-TINY = ["--pretrain-updates", "5", "--updates", "3", "--validate-every", "1", "--queries", "3"]
+TINY = ["--pretrain-updates", "5", "--updates", "3", "--scale-updates", "2", "--validate-every", "1", "--queries", "3"]
 SEARCH = ["--queries", "3"]
-TINY_IN_PYTHON = {"pretrain_updates": 5, "updates": 3, "validate_every": 1, "queries": 3}
+TINY_IN_PYTHON = {"pretrain_updates": 5, "updates": 3, "scale_updates": 2, "validate_every": 1, "queries": 3}
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -36,7 +36,7 @@ def test_end_to_end_training_beats_likelihood_where_likelihood_prefers_the_wrong
     encoder = torch.nn.Linear(6, 2, bias=False)
     with torch.no_grad():  # one value for the loud features, one for the quiet one
         encoder.weight.copy_(0.5 * torch.tensor([[1.0, 1, 1, 1, 1, 0], [0, 0, 0, 0, 0, 1]]))
-    likelihood = {"pretrain_updates": 200, "pretrain_learning_rate": 1e-2, "nu": 1.0, "queries": 6}
+    likelihood = {"pretrain_updates": 200, "scale_updates": 0, "pretrain_learning_rate": 1e-2, "nu": 1.0, "queries": 6}
     plain = {"learned_mean": False, "linear_features": 0, "likelihood_weight": 0.0, "candidates": None}
     gradient = {"learning_rate": 2e-2, "updates": 100, "temperature": 0.1, "batch": 16, "episodes": 8}
     settings = likelihood | plain | gradient
@@ -82,10 +82,14 @@ def test_fit_leaves_the_callers_random_numbers_alone() -> None:
 def test_the_best_validated_policy_is_kept() -> None:
     tasks = conformance.small_tasks(sizes=(20, 20, 20))
     policy = dkaf.fit(
-        tasks, tasks, **conformance.TINY | {"updates": 12, "learning_rate": 0.3, "validation_starts": 4}, queries=3
+        tasks,
+        tasks,
+        **conformance.TINY | {"updates": 12, "learning_rate": 0.3, "validation_starts": 4, "scale_updates": 0},
+        queries=3,
     )
     log = policy.training_log
     assert [update for update, _ in log.validation] == list(range(13))
+    assert log.best_update not in (0, 12)
     best = min(gap for _, gap in log.validation)
     assert dict(log.validation)[log.best_update] == best
     assert validation_gap(policy, PaddedTasks.of(policy, tasks), seed=0) == best
@@ -93,7 +97,7 @@ def test_the_best_validated_policy_is_kept() -> None:
 
 def test_patience_stops_training_and_none_turns_it_off() -> None:
     tasks = conformance.small_tasks(sizes=(20, 20, 20))
-    frozen = conformance.TINY | {"updates": 9, "learning_rate": 1e-12, "queries": 3}
+    frozen = conformance.TINY | {"updates": 9, "learning_rate": 1e-12, "scale_updates": 0, "queries": 3}
     stopped = dkaf.fit(tasks, tasks, "dkaf", "mi", **frozen, patience=4).training_log
     assert (stopped.updates, stopped.best_update) == (4, 0)
     assert "stopped after 4 updates, 4 of them without a better validation gap" in stopped.in_words()
@@ -112,11 +116,15 @@ def test_progress_is_told_after_every_update() -> None:
     dkaf.fit(tasks, tasks, "dkaf", "mi", **conformance.TINY, queries=3, progress=told.append)
     assert [(p.stage, p.update, p.updates) for p in told] == [
         *[("likelihood", update, 3) for update in (1, 2, 3)],
+        *[("scales by likelihood", update, 2) for update in (1, 2)],
         *[("policy gradient", update, 2) for update in (0, 1, 2)],
+        *[("scales by policy gradient", update, 2) for update in (1, 2, 2)],
     ]
 
 
-@pytest.mark.parametrize("stage", ["likelihood", "policy gradient"])
+@pytest.mark.parametrize(
+    "stage", ["likelihood", "scales by likelihood", "policy gradient", "scales by policy gradient"]
+)
 def test_an_interrupt_carries_the_best_policy_so_far(stage: str) -> None:
     tasks = conformance.small_tasks(sizes=(20, 20, 20))
 
@@ -290,7 +298,7 @@ def test_a_small_validation_pool_does_not_keep_nu_from_being_chosen() -> None:
 @pytest.mark.parametrize("acquisition", ["mi", "ei"])
 def test_a_shared_pretraining_changes_nothing(method: str, source: str, acquisition: str) -> None:
     train, validation = conformance.small_tasks().split(2, 2)
-    few = {"pretrain_updates": 5, "updates": 3, "queries": 3, "dropout": 0.5, "validate_every": 1}
+    few = {"pretrain_updates": 5, "updates": 3, "scale_updates": 2, "queries": 3, "dropout": 0.5, "validate_every": 1}
     alone = dkaf.fit(train, validation, method, acquisition, **few)
     kernel = dkaf.fit(train, validation, source, "ucb", **few)
     shared = dkaf.fit(train, validation, method, acquisition, pretrained=kernel, **few)

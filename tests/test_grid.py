@@ -34,6 +34,7 @@ TINY_OPTIONS = [
     *("--datasets", "digits", "--sizes", "2,3", "--runs", "2", "--acquisitions", "mi,ei", "--pool-size", "30"),
     *("--test-tasks", "3", "--validation-tasks", "2", "--starts", "2"),
     *("--set", "updates=2", "--set", "pretrain_updates=3", "--set", "queries=3", "--set", "validation_starts=1"),
+    *("--set", "scale_updates=2"),
 ]
 TINY = Grid(
     datasets=("digits",),
@@ -44,7 +45,10 @@ TINY = Grid(
     test_tasks=3,
     starts=2,
     validation_tasks=2,
-    settings=(("pretrain_updates", "3"), ("queries", "3"), ("updates", "2"), ("validation_starts", "1")),
+    settings=(
+        *(("pretrain_updates", "3"), ("queries", "3"), ("scale_updates", "2"), ("updates", "2")),
+        ("validation_starts", "1"),
+    ),
 )
 
 

@@ -88,11 +88,12 @@ def test_a_sparse_matrix_is_never_made_dense_as_a_whole(monkeypatch: pytest.Monk
         return toarray(self, *args, **kwargs)
 
     monkeypatch.setattr(sp.csr_array, "toarray", watched)
+    few = {"pretrain_updates": 1, "updates": 1, "scale_updates": 1, "queries": 3}
     for method in ("dkaf", "gp", "rl", "metabo"):
-        policy = dkaf.fit(tasks, tasks, method, pretrain_updates=1, updates=1, batch=2, queries=3, pretrain_tasks=2)
+        policy = dkaf.fit(tasks, tasks, method, batch=2, pretrain_tasks=2, **few)
         dkaf.evaluate(policy, tasks, queries=3)
     assert largest <= 3 * 128  # the likelihood's points of three validation tasks
-    policy = dkaf.fit(tasks, tasks, encoder=torch.nn.Linear(3000, 4), pretrain_updates=1, updates=1, queries=3)
+    policy = dkaf.fit(tasks, tasks, encoder=torch.nn.Linear(3000, 4), **few)
     dkaf.evaluate(policy, tasks, queries=3)
     assert largest <= 1024  # a block of rows for an encoder that takes no sparse ones
 

@@ -21,7 +21,7 @@ from optuna.trial import TrialState  # noqa: E402
 from dkaf.integrations.optuna import CHOSEN, PATIENCE, TURN, DkafSampler  # noqa: E402
 from dkaf.integrations.spaces import Space  # noqa: E402
 
-TINY: dict[str, Any] = {"acquisition": "ucb", "pretrain_updates": 30, "updates": 2, "queries": 5}
+TINY: dict[str, Any] = {"acquisition": "ucb", "pretrain_updates": 30, "updates": 2, "scale_updates": 2, "queries": 5}
 MIXED = {
     "layers": IntDistribution(1, 4),
     "rate": FloatDistribution(1e-5, 1.0, log=True),
@@ -445,7 +445,8 @@ def test_real_tables_are_searched_better_than_by_chance() -> None:
         tried_in(hpobench(name, seed=0), [rows[row] for row in draw.permutation(len(rows))[:100]])
         for name in ("vehicle", "segment", "australian", "credit_g")
     ]
-    sampler = DkafSampler.from_studies(past, candidates=rows, acquisition="ucb", pretrain_updates=300, updates=5)
+    few = {"pretrain_updates": 300, "updates": 5, "scale_updates": 5}
+    sampler = DkafSampler.from_studies(past, candidates=rows, acquisition="ucb", **few)
     better = []  # by 0.03 to 0.05 for each of five seeds
     for name in ("phoneme", "kc1"):
         table = hpobench(name, seed=0)

@@ -24,7 +24,7 @@ from playwright.sync_api import Browser, Page, Route, expect, sync_playwright  #
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed: apt-get install chromium")
 PHONE = {"width": 390, "height": 700}
-TINY = {"pretrain_updates": 10, "updates": 1, "queries": 3}  # a training for a few seconds
+TINY = {"pretrain_updates": 10, "updates": 1, "scale_updates": 1, "queries": 3}  # a training for a few seconds
 SECONDS = 30_000  # of patience, in ms: other tests run at the same time
 
 

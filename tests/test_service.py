@@ -22,7 +22,7 @@ import dkaf
 from dkaf.client import ServiceError
 from dkaf.service import training
 
-TINY = {"pretrain_updates": 10, "updates": 1, "queries": 3}
+TINY = {"pretrain_updates": 10, "updates": 1, "scale_updates": 1, "queries": 3}
 MOLECULES = ["CCO", "CC(=O)Nc1ccc(O)cc1", "c1ccccc1", "CCN", "CCCl", "CC(C)O"]
 
 

@@ -192,7 +192,8 @@ def test_a_value_of_the_wrong_type_is_refused_with_the_right_one(name, value, ru
 
 POSITIVE = ["nu", "queries", "pretrain_tasks", "pretrain_points", "pretrain_learning_rate", "batch"]
 POSITIVE += ["episodes", "temperature", "learning_rate", "validate_every", "validation_starts"]
-NOT_NEGATIVE = ["linear_features", "initial", "pretrain_updates", "updates", "likelihood_weight", "weight_decay"]
+NOT_NEGATIVE = ["linear_features", "initial", "pretrain_updates", "updates", "scale_updates"]
+NOT_NEGATIVE += ["likelihood_weight", "weight_decay"]
 OPTIONAL = ["candidates", "clip", "patience", "pretrain_patience"]
 INTEGERS = {field.name for field in FIELDS if "int" in str(field.type)}
 

@@ -40,11 +40,12 @@ def fit(
 ) -> Policy:
     """Learn from finished searches how to make the next one.
 
-    `validation` tasks say when to stop; without them every update is done. `method` is dkaf, dkl, gp, rl, metabo or
-    random, `acquisition` mi, ei or ucb (for the first three), or auto: all of them are trained and the one with the
-    smallest gap on the validation tasks is returned (ucb if there are none). With method dkaf, auto returns a Gaussian
-    process on the features or a random search where that is better on those tasks, and says so by a `FallbackWarning`.
-    Overrides, and settings of your own, hold for all that is compared.
+    `validation` tasks say when to stop, and teach the kernel's scales how far the encoder is to be trusted on tasks it
+    was not trained on; without them every update is done, and the scales stay as they are.
+    `method` is dkaf, dkl, gp, rl, metabo or random, `acquisition` mi, ei or ucb (for the first three), or auto: all of
+    them are trained and the one with the smallest gap on the validation tasks is returned (ucb if there are none). With
+    method dkaf, auto returns a Gaussian process on the features or a random search where that is better on those tasks,
+    and says so by a `FallbackWarning`. Overrides, and settings of your own, hold for all that is compared.
     `recipe` is default, paper or settings of your own, any field of which a keyword overrides. `encoder` is a module
     of yours, rows x D to rows x d; it is copied, not changed. `pretrained` is a policy with the same kernel, such as
     DKL's for dkaf or GP's for metabo: training by likelihood is not done again, and what follows is the same as if it
@@ -53,9 +54,10 @@ def fit(
 
     >>> import dkaf
     >>> train, validation, test = dkaf.digits_tasks(n_tasks=12, pool_size=30).split(8, 2, 2)
-    >>> policy = dkaf.fit(train, validation, acquisition="ei", seed=1, pretrain_updates=20, updates=2)
+    >>> few = {"pretrain_updates": 20, "updates": 2, "scale_updates": 3}  # leave this out, and it learns more
+    >>> policy = dkaf.fit(train, validation, acquisition="ei", seed=1, **few)
     >>> policy.training_log.updates
-    2
+    5
     """
     if validation is not None and len(validation) == 0:
         validation = None
@@ -137,7 +139,7 @@ def _fit(
             if isinstance(policy, KernelPolicy) and settings.learned_nu and unseen is not None:
                 choose_nu(policy, unseen, seed)
             log.next_stage("likelihood")
-            if policy.trained_by_gradient() and (settings.updates or settings.scale_updates):
+            if policy.trained_by_gradient() and settings.updates:
                 before = None if unseen is None else Before(policy, unseen, seed)
                 with global_stream(seed, "policy gradient dropout"):
                     reinforce(policy, *padded, seed, log.policy_gradient)

@@ -7,7 +7,7 @@ class Progress(NamedTuple):
     """How far a training is: what `fit(progress=...)` is called with after every update."""
 
     stage: str
-    """`likelihood` or `policy gradient`; where several policies are trained to choose from, with the name of one."""
+    """`likelihood`, `policy gradient`, or `scales by` either; of several policies to choose from, with one's name."""
     update: int
     updates: int
     """The updates this stage does at most."""

@@ -55,6 +55,7 @@ class Training:
 
     pretrain_updates: int = 0
     updates: int = 0
+    """By policy gradient, those of the kernel's scales among them."""
     best_update: int = 0
     """The policy-gradient update whose weights were kept; 0 is the policy before the first."""
     validation: tuple[tuple[int, float], ...] = ()

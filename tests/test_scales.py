@@ -1,0 +1,217 @@
+"""The kernel's scales: what they are, what they learn of tasks that the encoder has not seen, and what comes of it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import conformance
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import dkaf
+from dkaf.errors import FallbackWarning
+from dkaf.learning import reinforce as reinforce_module
+from dkaf.learning.episodes import PaddedTasks
+from dkaf.learning.pretrain import _validation_loss, scales_by_likelihood
+from dkaf.learning.reinforce import Before, policy_gradient_loss, scales_by_policy_gradient, validation_gap
+from dkaf.learning.scales import Loss, learn_scales, scales
+from dkaf.policies import KernelPolicy
+
+Tasks = tuple[dkaf.TaskSet, dkaf.TaskSet]
+FEW: dict[str, Any] = {"pretrain_updates": 100, "updates": 1, "scale_updates": 60, "queries": 5, "candidates": 30}
+FEW |= {"width": 16, "pretrain_tasks": 4}
+
+
+@pytest.fixture(scope="module")
+def tasks() -> Tasks:
+    """Responses fall with the distance to a place of each task's own, which a few points tell and a mean does not."""
+    draw = np.random.default_rng(0)
+    features = draw.uniform(-1, 1, size=(200, 2))
+    pools = [draw.permutation(200)[:40] for _ in range(16)]
+    responses = [-np.linalg.norm(features[pool] - draw.uniform(-1, 1, 2), axis=1) for pool in pools]
+    train, unseen = dkaf.TaskSet.from_arrays(features, pools, responses).split(8, 8)
+    return train, unseen
+
+
+def pretrained(tasks: Tasks, acquisition: str = "ucb", **changes: Any) -> KernelPolicy:
+    policy = dkaf.fit(tasks[0], tasks[1], "dkl", acquisition, **FEW | {"scale_updates": 0} | changes)
+    assert isinstance(policy, KernelPolicy)
+    policy.settings = policy.settings.override(scale_updates=FEW["scale_updates"])
+    return policy
+
+
+def weights(policy: dkaf.Policy) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in policy.state_dict().items()}
+
+
+def changed(before: dict[str, torch.Tensor], policy: dkaf.Policy) -> set[str]:
+    after = policy.state_dict()
+    assert before.keys() == after.keys()
+    return {name for name, value in before.items() if not torch.equal(value, after[name])}
+
+
+SCALARS = {"prior.log_amplitude", "prior.log_length", "prior.log_noise"}
+WEIGHTS = {"prior.linear.weight", "prior.mean.weight"}
+
+
+def quiet(update: int, gap: float | None = None) -> None:
+    pass
+
+
+def test_inside_only_scales_have_a_gradient_and_outside_all_is_as_before(tasks: Tasks) -> None:
+    policy = pretrained(tasks)
+    before, kinds = weights(policy), [type(module) for module in policy.modules()]
+    wanted = {name: parameter.requires_grad for name, parameter in policy.named_parameters()}
+    with scales(policy) as learned:
+        with_gradient = {id(parameter) for parameter in policy.parameters() if parameter.requires_grad}
+        assert with_gradient == {id(parameter) for parameter in learned}
+        assert len(learned) == 6
+        assert all(parameter.ndim == 0 for parameter in learned)
+    assert changed(before, policy) == set()
+    assert [type(module) for module in policy.modules()] == kinds
+    assert {name: parameter.requires_grad for name, parameter in policy.named_parameters()} == wanted
+
+
+def test_factors_become_part_of_the_weights_also_after_an_error(tasks: Tasks) -> None:
+    policy = pretrained(tasks)
+    before = weights(policy)
+
+    def fail() -> None:
+        with scales(policy) as learned:
+            with torch.no_grad():
+                for number in learned[-2:]:  # the linear part's and the mean's
+                    number.fill_(0.5)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert changed(before, policy) == WEIGHTS
+    for name in WEIGHTS:
+        torch.testing.assert_close(policy.state_dict()[name], before[name] * torch.tensor(0.5).exp())
+
+
+def test_the_papers_model_has_four_scales_or_three(tasks: Tasks) -> None:
+    for learned_nu, count in ((True, 4), (False, 3)):
+        policy = pretrained(tasks, linear_features=0, learned_mean=False, learned_nu=learned_nu)
+        with scales(policy) as learned:
+            assert len(learned) == count
+
+
+def test_likelihood_makes_unseen_tasks_likelier_by_the_scales_alone(tasks: Tasks) -> None:
+    policy = pretrained(tasks)
+    unseen = PaddedTasks.of(policy, tasks[1])
+    before, loss = weights(policy), _validation_loss(policy, unseen, 0)
+    scales_by_likelihood(policy, unseen, 0, quiet)
+    assert changed(before, policy) == SCALARS | WEIGHTS  # not nu, of which likelihood knows nothing, nor the encoder
+    assert _validation_loss(policy, unseen, 0) < loss - 0.01
+
+
+@pytest.mark.parametrize("acquisition", ["mi", "ei", "ucb"])
+def test_the_policy_gradient_mends_scales_that_search_badly(tasks: Tasks, acquisition: str) -> None:
+    """With far too much noise nothing is learned from what was observed, and a search goes where the prior mean is."""
+    policy = pretrained(tasks, acquisition, validation_starts=8)
+    unseen = PaddedTasks.of(policy, tasks[1])
+    good = validation_gap(policy, unseen, 0)
+    with torch.no_grad():
+        policy.prior.log_noise += 6
+    before, bad = weights(policy), validation_gap(policy, unseen, 0)
+    scales_by_policy_gradient(policy, unseen, 0, quiet)
+    mended = validation_gap(policy, unseen, 0)
+    assert changed(before, policy) == SCALARS | WEIGHTS | ({"log_nu"} if acquisition != "ei" else set())
+    assert bad > 1.3 * good
+    assert mended < 0.5 * (good + bad)
+
+
+def test_the_loss_of_encoded_rows_is_that_of_the_rows(tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are encoded once; the plain path encodes them in every update."""
+    policy = pretrained(tasks, likelihood_weight=0.0)
+    unseen = PaddedTasks.of(policy, tasks[1])
+    losses: list[tuple[float, float]] = []
+
+    def compare(
+        policy: KernelPolicy, unseen: PaddedTasks, loss: Loss, draw: torch.Generator, report: Callable[[int], None]
+    ) -> None:
+        def both(encoded: PaddedTasks, some: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
+            again = torch.Generator()
+            again.set_state(draw.get_state())
+            fast = loss(encoded, some, draw)
+            losses.append((fast.item(), policy_gradient_loss(policy, unseen, some, again).item()))
+            return fast
+
+        learn_scales(policy, unseen, both, draw, report)
+
+    monkeypatch.setattr(reinforce_module, "learn_scales", compare)
+    scales_by_policy_gradient(policy, unseen, 0, quiet)
+    fast, plain = torch.tensor(losses).T
+    assert len(losses) == FEW["scale_updates"]
+    torch.testing.assert_close(fast, plain, rtol=1e-4, atol=1e-5)
+
+
+def test_a_training_ends_with_the_scales_and_says_so(tasks: Tasks) -> None:
+    policy = dkaf.fit(*tasks, acquisition="ucb", **FEW)
+    log = policy.training_log
+    assert (log.updates, log.best_update) == (61, 61)
+    assert "did all 1 updates, then 60 of the kernel's scales on the validation tasks" in log.in_words()
+    unseen = PaddedTasks.of(policy, tasks[1])
+    assert dict(log.validation)[61] == pytest.approx(validation_gap(policy, unseen, 0))
+
+
+def test_without_validation_tasks_the_scales_stay(tasks: Tasks) -> None:
+    with_scales, without = (
+        dkaf.fit(tasks[0], acquisition="ucb", **FEW | {"scale_updates": updates}) for updates in (60, 0)
+    )
+    assert changed(weights(without), with_scales) == set()
+    assert with_scales.training_log.updates == 1
+
+
+@pytest.mark.parametrize("method", ["gp", "rl", "metabo"])
+def test_other_methods_have_nothing_of_it(method: str) -> None:
+    assert dkaf.recipe("default", method).scale_updates == 0
+
+
+def test_dkl_learns_its_scales_by_likelihood_and_ours_starts_there(tasks: Tasks) -> None:
+    dkl = dkaf.fit(*tasks, "dkl", "ei", **FEW)
+    by_hand = pretrained(tasks, "ei")
+    scales_by_likelihood(by_hand, PaddedTasks.of(by_hand, tasks[1]), 0, quiet)
+    assert changed(weights(dkl), by_hand) == set()
+    ours = dkaf.fit(*tasks, "dkaf", "ei", **FEW | {"updates": 0})
+    assert changed(weights(dkl), ours) == set()
+
+
+def test_a_policy_that_became_clearly_worse_goes_back(tasks: Tasks) -> None:
+    policy = pretrained(tasks, validation_starts=4)
+    before = Before(policy, PaddedTasks.of(policy, tasks[1]), 0)
+    assert not before.restore_if_better()
+    was = weights(policy)
+    with torch.no_grad():
+        policy.prior.log_noise += 6
+    assert before.restore_if_better()
+    assert changed(was, policy) == set()
+
+
+def test_a_single_validation_task_tells_nothing(tasks: Tasks) -> None:
+    policy = pretrained(tasks)
+    one = PaddedTasks.of(policy, tasks[1].split(1, 7)[0])
+    before = Before(policy, one, 0)
+    with torch.no_grad():
+        policy.prior.log_noise += 6
+    assert not before.restore_if_better()
+
+
+def test_steps_that_lead_nowhere_are_taken_back_with_a_warning(tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
+    def spoil(policy: KernelPolicy, unseen: PaddedTasks, seed: int, report: Callable[[int, float], None]) -> None:
+        with torch.no_grad():
+            policy.prior.log_noise += 6
+        report(60, validation_gap(policy, unseen, seed))
+
+    monkeypatch.setattr("dkaf.learning.fit.scales_by_policy_gradient", spoil)
+    with pytest.warns(FallbackWarning, match="end-to-end training did not lower the validation gap"):
+        policy = dkaf.fit(*tasks, acquisition="ucb", **FEW | {"learning_rate": 1e-9, "validation_starts": 4})
+    assert policy.training_log.best_update == 0
+    assert changed(weights(dkaf.fit(*tasks, "dkl", "ucb", **FEW | {"validation_starts": 4})), policy) == set()
+
+
+def test_an_encoder_of_ones_own_has_scales_too(tasks: Tasks) -> None:
+    policy = dkaf.fit(*tasks, acquisition="ei", encoder=nn.Linear(2, 3), **FEW | conformance.TINY)
+    assert policy.training_log.updates == 4
