@@ -80,7 +80,7 @@ def test_where_nothing_helps_chance_is_returned_and_said() -> None:
 def test_a_policy_that_stayed_as_it_was_says_so() -> None:
     tasks = conformance.small_tasks(sizes=(20, 20, 20))
     with pytest.warns(FallbackWarning, match="did not lower the validation gap .* as it did before"):
-        policy = dkaf.fit(tasks, tasks, "dkaf", "ucb", **SMALL | {"learning_rate": 1e-12})
+        policy = dkaf.fit(tasks, tasks, "dkaf", "ucb", **SMALL | {"learning_rate": 1e-12, "scale_updates": 0})
     assert policy.training_log.best_update == 0
     assert "no lower than before end-to-end training" in policy.training_log.in_words()
 
@@ -103,7 +103,8 @@ def test_every_contender_tells_its_progress_under_its_name() -> None:
     told: list[dkaf.Progress] = []
     dkaf.fit(tasks, tasks, **SMALL, progress=told.append)
     stages = list(dict.fromkeys(news.stage for news in told))
-    assert stages == ["likelihood", *(f"policy gradient, {a}" for a in ACQUISITIONS), "likelihood, gp"]
+    trained = [f"{stage}, {a}" for a in ACQUISITIONS for stage in ("policy gradient", "scales by policy gradient")]
+    assert stages == ["likelihood", "scales by likelihood", *trained, "likelihood, gp"]
 
 
 @pytest.mark.parametrize(

@@ -131,11 +131,12 @@ def _fit(
             # Tasks that the encoder has not seen and that can be searched.
             large = None if validation is None else large_enough(validation, settings)
             unseen = PaddedTasks.of(policy, large) if large is not None and len(large) else None
+            scaled = _with_scales(policy)
             if isinstance(policy, GaussianPolicy) and settings.pretrain_updates and pretrained is None:
                 with global_stream(seed, "likelihood dropout"):
                     pretrain(policy, *padded, seed, log.likelihood)
-                if unseen is not None and settings.scale_updates:
-                    scales_by_likelihood(policy, unseen, seed, log.scales_by_likelihood)
+                if scaled is not None and unseen is not None:
+                    scales_by_likelihood(scaled, unseen, seed, log.scales_by_likelihood)
             if isinstance(policy, KernelPolicy) and settings.learned_nu and unseen is not None:
                 choose_nu(policy, unseen, seed)
             log.next_stage("likelihood")
@@ -143,8 +144,8 @@ def _fit(
                 before = None if unseen is None else Before(policy, unseen, seed)
                 with global_stream(seed, "policy gradient dropout"):
                     reinforce(policy, *padded, seed, log.policy_gradient)
-                if isinstance(policy, KernelPolicy) and settings.scale_updates and before is not None:
-                    scales_by_policy_gradient(policy, before.tasks, seed, log.scales_by_policy_gradient)
+                if scaled is not None and before is not None:
+                    scales_by_policy_gradient(scaled, before.tasks, seed, log.scales_by_policy_gradient)
                     log.fell_back = before.restore_if_better()
             log.next_stage("policy gradient")
         except KeyboardInterrupt:
@@ -152,6 +153,13 @@ def _fit(
             raise Interrupted(policy.eval()) from None
     policy.training_log = log.training()
     return policy.eval()
+
+
+def _with_scales(policy: Policy) -> KernelPolicy | None:
+    """The policy, if its scales are to be learned by themselves. Without an encoder there is nothing else to learn."""
+    if not isinstance(policy, KernelPolicy) or policy.prior.encoder is None or not policy.settings.scale_updates:
+        return None
+    return policy
 
 
 def _settings(method: str, acquisition: str, recipe: str | Settings, overrides: dict[str, Any]) -> Settings:
