@@ -522,17 +522,7 @@ def test_the_informed_searcher_takes_the_starts_that_policies_get() -> None:
     ours, chance = work.informed_search(hidden, tasks, 3, 1, 4, 5), dkaf.fit(tasks, method="random")
     np.testing.assert_array_equal(ours.chosen[:, 0], dkaf.evaluate(chance, tasks, 3, 1, 4, 5).chosen[:, 0])
     assert (ours.starts, ours.gaps.shape) == (4, (8, 3))
-
-
-def test_a_folder_from_before_there_were_several_starts_has_one(tmp_path: Path) -> None:
-    small = dataclasses.replace(TINY, runs=1, methods=("random",), starts=1)
-    run_grid(small, tmp_path / "out", Here, quiet)
-    described = json.loads((tmp_path / "out" / "grid.json").read_text())
-    del described["protocol"]["starts"]
-    (tmp_path / "out" / "grid.json").write_text(json.dumps(described))
-    assert run_grid(small, tmp_path / "out", Here, quiet).done == len(small.cells)
-    with pytest.raises(dkaf.InputError, match="another protocol"):
-        run_grid(dataclasses.replace(small, starts=2), tmp_path / "out", Here, quiet)
+    assert work.informed_search(hidden, tasks, 3, 0, 4, 5).gaps.shape == (8, 3)  # without a starting point
 
 
 def test_the_informed_searcher_finds_the_best_as_soon_as_it_can_be_known() -> None:

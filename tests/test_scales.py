@@ -47,7 +47,7 @@ def weights(policy: dkaf.Policy) -> dict[str, torch.Tensor]:
 
 def changed(before: dict[str, torch.Tensor], policy: dkaf.Policy) -> set[str]:
     after = policy.state_dict()
-    assert before.keys() == after.keys()
+    assert list(before) == list(after)
     return {name for name, value in before.items() if not torch.equal(value, after[name])}
 
 
@@ -166,8 +166,11 @@ def test_without_validation_tasks_the_scales_stay(tasks: Tasks) -> None:
 
 
 @pytest.mark.parametrize("method", ["gp", "rl", "metabo"])
-def test_other_methods_have_nothing_of_it(method: str) -> None:
-    assert dkaf.recipe("default", method).scale_updates == 0
+def test_other_methods_have_nothing_of_it_whatever_the_settings_say(tasks: Tasks, method: str) -> None:
+    few = FEW | {"pretrain_updates": 3, "validation_starts": 1}
+    told: list[str] = []
+    dkaf.fit(*tasks, method, "ei", **few, progress=lambda news: told.append(news.stage))
+    assert set(told) <= {"likelihood", "policy gradient"}
 
 
 def test_dkl_learns_its_scales_by_likelihood_and_ours_starts_there(tasks: Tasks) -> None:
@@ -190,13 +193,29 @@ def test_a_policy_that_became_clearly_worse_goes_back(tasks: Tasks) -> None:
     assert changed(was, policy) == set()
 
 
-def test_a_single_validation_task_tells_nothing(tasks: Tasks) -> None:
+@pytest.mark.parametrize(("count", "updates"), [(2, 1), (3, 61)])
+def test_two_validation_tasks_are_too_few(tasks: Tasks, count: int, updates: int) -> None:
+    few = tasks[1].split(count, 8 - count)[0]
+    policy = dkaf.fit(tasks[0], few, acquisition="ucb", **FEW)
+    assert policy.training_log.updates == updates
+    if count == 2:
+        assert (
+            changed(weights(dkaf.fit(tasks[0], few, acquisition="ucb", **FEW | {"scale_updates": 0})), policy) == set()
+        )
+
+
+def test_scales_that_are_interrupted_stay(tasks: Tasks) -> None:
     policy = pretrained(tasks)
-    one = PaddedTasks.of(policy, tasks[1].split(1, 7)[0])
-    before = Before(policy, one, 0)
-    with torch.no_grad():
-        policy.prior.log_noise += 6
-    assert not before.restore_if_better()
+    before = weights(policy)
+
+    def interrupt(update: int, gap: float | None) -> None:
+        if update == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        scales_by_policy_gradient(policy, PaddedTasks.of(policy, tasks[1]), 0, interrupt)
+    assert changed(before, policy) == set()
+    assert all(parameter.requires_grad for parameter in policy.parameters())
 
 
 def test_steps_that_lead_nowhere_are_taken_back_with_a_warning(tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,9 +115,9 @@ class Settings:
     clip: float | None = _setting(None, "largest norm of a gradient; none: off", above=0)
     anneal: bool = _setting(False, "whether the learning rate falls to zero, along a cosine, over the updates")
 
-    # The kernel's scales, on the validation tasks
+    # The kernel's scales, after either stage, on three validation tasks or more
     scale_updates: int = _setting(
-        0, "updates of amplitude, length, noise, nu and the weight of linear part and mean, at the end", at_least=0
+        0, "updates of amplitude, length, noise, nu and the weights of linear part and mean, after those", at_least=0
     )
     scale_learning_rate: float = _setting(0.1, "Adam's learning rate for those", above=0)
 

@@ -63,10 +63,13 @@ def _add_train(commands: Any) -> None:
     )
     held_out = parser.add_mutually_exclusive_group()
     held_out.add_argument(
-        "--validation", metavar="FILE", help="tasks that say when to stop, instead of held-out ones; .npz"
+        "--validation", metavar="FILE", help="tasks to stop and choose by, instead of held-out ones; .npz"
     )
     held_out.add_argument(
-        "--hold-out", type=int, metavar="N", help="N tasks say when to stop (one in six; 0: train to the end)"
+        "--hold-out",
+        type=int,
+        metavar="N",
+        help="N tasks to stop and choose by, and to learn the kernel's scales on (one in six; 0: none)",
     )
     parser.add_argument(
         "--report",

@@ -34,7 +34,7 @@ class Grid:
     validation_tasks: int = 20
     test_tasks: int = 50
     starts: int = 8
-    """Of each test task; a row has their mean. One alone is a noisy measure: docs/paper.md, note 9."""
+    """Of each test task; a row has their mean. One alone is a noisy measure: docs/paper.md, note 19."""
     settings: tuple[tuple[str, str], ...] = ()
     """Overrides of the recipes, for every method."""
 

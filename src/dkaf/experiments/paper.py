@@ -21,9 +21,6 @@ from dkaf.experiments.work import Failure, Files, corpus_files
 from dkaf.files import whole_file
 from dkaf.sources.corpora import Corpus, load_corpus
 
-ONE_START = {"starts": 1}
-"""The protocol of folders from before there was a choice."""
-
 
 @dataclasses.dataclass
 class State:
@@ -217,9 +214,7 @@ def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
 
 def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """What decides about rows that both have, and is not the same."""
-    differs = [part for part in ("format", "seed") if old[part] != new[part]]
-    if ONE_START | old["protocol"] != new["protocol"]:
-        differs.append("protocol")
+    differs = [part for part in ("format", "seed", "protocol") if old[part] != new[part]]
     differs += [
         f"{name} corpus"
         for name in old["corpora"].keys() & new["corpora"].keys()

@@ -173,10 +173,12 @@ def _unchanged(outcome: Outcome, recipe: str) -> str:
     if not trained:
         return ""
     unchanged = sum(row.best_update == 0 for row in trained)
-    better = "by policy gradient was better on the validation tasks than DKL itself"
     if not unchanged:
-        return f"In every cell of ours, of {len(trained):,}, some update {better}."
-    return f"In {unchanged:,} of {counted(len(trained), 'cell')} of ours no update {better}, so ours is DKL there."
+        return f"In every cell of ours, of {len(trained):,}, what the policy gradient made of DKL was kept."
+    return (
+        f"In {unchanged:,} of {counted(len(trained), 'cell')} of ours what the policy gradient made of DKL was no "
+        "better on the validation tasks and not kept, so ours is DKL there."
+    )
 
 
 def _growth(growth: Sequence[Compared], outcome: Outcome) -> str:

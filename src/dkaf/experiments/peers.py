@@ -99,7 +99,9 @@ def _search(
     """Search each task from the starting points that every policy gets; only responses asked for are shown."""
     check_budget(tasks, queries, initial)
     chosen = []
-    for number, of_task in enumerate(starting_points(tasks, initial, starts, seed).reshape(-1, starts, initial)):
+    for number, of_task in enumerate(
+        starting_points(tasks, initial, starts, seed).reshape(len(tasks), starts, initial)
+    ):
         choose, responses = searcher(number), tasks.responses[number]
         for start in of_task:
             observed = list(start)

@@ -119,8 +119,9 @@ def warn_of_fallback(policy: Policy, validation: TaskSet, seed: int) -> None:
         before, kept = log.validation[0][1], dict(log.validation)[log.best_update]
         if log.best_update == 0:
             _warn(
-                f"end-to-end training did not lower the validation gap of {before:.4g}: "
-                "the policy searches as it did before, by likelihood alone (as DKL does). More past tasks help most"
+                f"end-to-end training did not lower the validation gap of {before:.4g} (it ended at "
+                f"{log.validation[-1][1]:.4g}): the policy searches as it did before, by likelihood alone (as DKL "
+                "does). More past tasks help most"
             )
         elif kept >= before:
             _warn(
@@ -129,7 +130,7 @@ def warn_of_fallback(policy: Policy, validation: TaskSet, seed: int) -> None:
             )
     if log.validation and not log.tried:
         by_chance = _by_chance(policy, validation, seed)
-        if min(gap for _, gap in log.validation) >= by_chance:
+        if dict(log.validation)[log.best_update] >= by_chance:
             _warn(
                 f"the policy is no better than searching at random on the validation tasks (gap {by_chance:.4g}); "
                 'acquisition="auto" returns what is best there'

@@ -15,6 +15,7 @@ from dkaf.learning.episodes import PaddedTasks, check_budget
 from dkaf.learning.pretrain import pretrain, scales_by_likelihood
 from dkaf.learning.progress import Progress
 from dkaf.learning.reinforce import Before, choose_nu, reinforce, scales_by_policy_gradient
+from dkaf.learning.scales import FEWEST
 from dkaf.model.inputs import Inputs
 from dkaf.policies import GaussianPolicy, KernelPolicy, Policy, Training, build, checked_device
 from dkaf.seeding import global_stream, stream
@@ -131,7 +132,7 @@ def _fit(
             # Tasks that the encoder has not seen and that can be searched.
             large = None if validation is None else large_enough(validation, settings)
             unseen = PaddedTasks.of(policy, large) if large is not None and len(large) else None
-            scaled = _with_scales(policy)
+            scaled = None if unseen is None or len(unseen) < FEWEST else _with_scales(policy)
             if isinstance(policy, GaussianPolicy) and settings.pretrain_updates and pretrained is None:
                 with global_stream(seed, "likelihood dropout"):
                     pretrain(policy, *padded, seed, log.likelihood)
@@ -141,12 +142,12 @@ def _fit(
                 choose_nu(policy, unseen, seed)
             log.next_stage("likelihood")
             if policy.trained_by_gradient() and settings.updates:
-                before = None if unseen is None else Before(policy, unseen, seed)
+                before = None if scaled is None or unseen is None else Before(policy, unseen, seed)
                 with global_stream(seed, "policy gradient dropout"):
                     reinforce(policy, *padded, seed, log.policy_gradient)
                 if scaled is not None and before is not None:
                     scales_by_policy_gradient(scaled, before.tasks, seed, log.scales_by_policy_gradient)
-                    log.fell_back = before.restore_if_better()
+                    log.scales_learned, log.fell_back = True, before.restore_if_better()
             log.next_stage("policy gradient")
         except KeyboardInterrupt:
             policy.training_log = replace(log.training(), stopped="interrupted")
@@ -228,7 +229,7 @@ class _Log:
         self.seconds: dict[str, float] = {}
         self.pretrain_updates = 0
         self.updates = 0
-        self.scale_updates = 0
+        self.scales_learned = False
         self.fell_back = False
         self.curve: list[tuple[int, float]] = []
 
@@ -255,7 +256,6 @@ class _Log:
         self._tell("scales by likelihood", update, self.settings.scale_updates)
 
     def scales_by_policy_gradient(self, update: int, gap: float | None) -> None:
-        self.scale_updates = update
         if gap is not None:
             self.curve.append((self.updates + update, gap))
         self._tell("scales by policy gradient", update, self.settings.scale_updates)
@@ -278,15 +278,18 @@ class _Log:
             )
         else:
             stopped = f"did all {self.updates} updates"
-        best = min(self.curve, key=lambda point: point[1])[0] if self.curve else self.updates
-        if self.scale_updates:
-            stopped += f", then {self.scale_updates} of the kernel's scales on the validation tasks"
-            best = 0 if self.fell_back else self.updates + self.scale_updates
+        # Scales that were interrupted are as if they had not been begun.
+        curve = self.curve if self.scales_learned else [point for point in self.curve if point[0] <= self.updates]
+        best, updates = min(curve, key=lambda point: point[1])[0] if curve else self.updates, self.updates
+        if self.scales_learned:
+            stopped += f", then {settings.scale_updates} of the kernel's scales on the validation tasks"
+            updates += settings.scale_updates
+            best = 0 if self.fell_back else updates
         return Training(
             pretrain_updates=self.pretrain_updates,
-            updates=self.updates + self.scale_updates,
+            updates=updates,
             best_update=best,
-            validation=tuple(self.curve),
+            validation=tuple(curve),
             tasks=self.tasks,
             stopped=stopped,
             seconds=dict(self.seconds),

@@ -139,15 +139,25 @@ def reinforce(
 def scales_by_policy_gradient(
     policy: KernelPolicy, unseen: PaddedTasks, seed: int, report: Callable[[int, float | None], None]
 ) -> None:
-    """The scales that make searches of tasks short which the encoder has not seen. `report` is as for `reinforce`."""
+    """The scales that make searches of tasks short which the encoder has not seen; none of it if interrupted.
+
+    `report` gets every update's number and, with the last, the validation gap.
+    """
 
     def loss(encoded: PaddedTasks, tasks: Int[Tensor, " s"], draw: torch.Generator) -> Float[Tensor, ""]:
         batch, start = _drawn_searches(policy, encoded, tasks, draw)
         return _searched_loss(policy, policy.place(batch.x, batch.pool), batch, start, draw)
 
-    draw = stream(seed, "scales by policy gradient")
-    learn_scales(policy, unseen, loss, draw, lambda update: report(update, None))
-    report(policy.settings.scale_updates, validation_gap(policy, unseen, seed))
+    def tell(update: int) -> None:
+        last = update == policy.settings.scale_updates
+        report(update, validation_gap(policy, unseen, seed) if last else None)
+
+    before = copy.deepcopy(policy.state_dict())
+    try:
+        learn_scales(policy, unseen, loss, stream(seed, "scales by policy gradient"), tell)
+    except BaseException:  # half of the way is worse than none of it
+        policy.load_state_dict(before)
+        raise
 
 
 class Before:
@@ -159,9 +169,9 @@ class Before:
         self._gaps = validation_gaps(policy, tasks, seed)
 
     def restore_if_better(self) -> bool:
-        """By more than the difference's standard error over tasks; a single task tells nothing."""
+        """By more than the difference's standard error over tasks."""
         worse = validation_gaps(self.policy, self.tasks, self.seed) - self._gaps
-        better = len(worse) > 1 and bool(worse.mean() > worse.std() / len(worse) ** 0.5)
+        better = bool(worse.mean() > worse.std() / len(worse) ** 0.5)
         if better:
             self.policy.load_state_dict(self._weights)
         return better

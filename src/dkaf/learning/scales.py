@@ -13,12 +13,16 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from dkaf.errors import DivergedError
 from dkaf.learning.descent import anneal, descend
 from dkaf.learning.episodes import PaddedTasks
 from dkaf.policies import GaussianPolicy, KernelPolicy
 
 # Of tasks whose rows are encoded already: the chosen ones, and where randomness comes from; gives what is to be small.
 Loss = Callable[[PaddedTasks, Int[Tensor, " s"], torch.Generator], Float[Tensor, ""]]
+
+FEWEST = 3
+"""Of fewer tasks the scales learn nothing: one could not tell whether they got worse."""
 
 
 def learn_scales(
@@ -39,7 +43,10 @@ def learn_scales(
         for update in range(1, settings.scale_updates + 1):
             anneal(optimiser, (update - 1) / settings.scale_updates)
             some = torch.randint(len(tasks), (settings.batch,), generator=draw)
-            descend(optimiser, loss(encoded, some, draw), settings.clip)
+            try:
+                descend(optimiser, loss(encoded, some, draw), settings.clip)
+            except DivergedError as error:
+                raise DivergedError(f"{error} of the scales, scale_learning_rate") from error
             report(update)
 
 
@@ -50,22 +57,24 @@ def scales(policy: GaussianPolicy) -> Iterator[list[nn.Parameter]]:
     Inside, nothing else has a gradient; afterwards the factors are part of the weights.
     """
     wanted = {parameter: parameter.requires_grad for parameter in policy.parameters()}
-    prior = policy.prior
+    prior, registered = policy.prior, list[nn.Linear]()
     scalars = [prior.log_amplitude, prior.log_length, prior.log_noise]
     if isinstance(policy, KernelPolicy) and policy.log_nu.requires_grad:
         scalars.append(policy.log_nu)
     layers = [layer for layer in (prior.linear, prior.mean) if layer is not None]
     factors = [_Factor() for _ in layers]
-    policy.requires_grad_(False)
-    for scalar in scalars:
-        scalar.requires_grad_(True)
-    for layer, factor in zip(layers, factors, strict=True):
-        parametrize.register_parametrization(layer, "weight", factor)
     try:
+        policy.requires_grad_(False)
+        for scalar in scalars:
+            scalar.requires_grad_(True)
+        for layer, factor in zip(layers, factors, strict=True):
+            parametrize.register_parametrization(layer, "weight", factor)
+            registered.append(layer)
         yield [*scalars, *(factor.log_factor for factor in factors)]
     finally:
-        for layer in layers:
+        for layer in registered:
             parametrize.remove_parametrizations(layer, "weight")
+            layer.register_parameter("bias", layer._parameters.pop("bias"))  # after the weight, as it was
         for parameter, gradient in wanted.items():
             parameter.requires_grad_(gradient)
 
