@@ -99,7 +99,7 @@ def test_opponents_are_returned_without_a_word() -> None:
 
 
 def test_every_contender_tells_its_progress_under_its_name() -> None:
-    tasks = conformance.small_tasks(sizes=(20, 20))
+    tasks = conformance.small_tasks(sizes=(20, 20, 20))
     told: list[dkaf.Progress] = []
     dkaf.fit(tasks, tasks, **SMALL, progress=told.append)
     stages = list(dict.fromkeys(news.stage for news in told))

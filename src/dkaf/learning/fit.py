@@ -54,7 +54,7 @@ def fit(
     Ctrl-C raises `Interrupted`, which carries the best policy so far.
 
     >>> import dkaf
-    >>> train, validation, test = dkaf.digits_tasks(n_tasks=12, pool_size=30).split(8, 2, 2)
+    >>> train, validation, test = dkaf.digits_tasks(n_tasks=12, pool_size=30).split(7, 3, 2)
     >>> few = {"pretrain_updates": 20, "updates": 2, "scale_updates": 3}  # leave this out, and it learns more
     >>> policy = dkaf.fit(train, validation, acquisition="ei", seed=1, **few)
     >>> policy.training_log.updates
