@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits
 from torch import nn
 
 from dkaf.errors import InputError, Interrupted
@@ -115,7 +116,8 @@ def _fit(
     device = checked_device(device)
     if len(train) == 0:
         raise InputError("training needs at least one task, none came; pass finished searches")
-    with torch.enable_grad():
+    # SciPy's threads spin while they wait, and take from PyTorch's what those need; its matrices here are small.
+    with torch.enable_grad(), threadpool_limits(1, user_api="blas"):
         with global_stream(seed, "weights and dropout"):
             policy = _untrained(train, method, acquisition, settings, seed, encoder).to(device)
         if isinstance(train, PastTasks):
