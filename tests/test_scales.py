@@ -19,7 +19,7 @@ from dkaf.learning.scales import Loss, learn_scales, scales
 from dkaf.policies import KernelPolicy
 
 Tasks = tuple[dkaf.TaskSet, dkaf.TaskSet]
-FEW: dict[str, Any] = {"pretrain_updates": 100, "updates": 1, "scale_updates": 60, "queries": 5, "candidates": 30}
+FEW: dict[str, Any] = {"pretrain_updates": 60, "updates": 1, "scale_updates": 40, "queries": 5, "candidates": 30}
 FEW |= {"width": 16, "pretrain_tasks": 4}
 
 
@@ -151,15 +151,15 @@ def test_the_loss_of_encoded_rows_is_that_of_the_rows(tasks: Tasks, monkeypatch:
 def test_a_training_ends_with_the_scales_and_says_so(tasks: Tasks) -> None:
     policy = dkaf.fit(*tasks, acquisition="ucb", **FEW)
     log = policy.training_log
-    assert (log.updates, log.best_update) == (61, 61)
-    assert "did all 1 updates, then 60 of the kernel's scales on the validation tasks" in log.in_words()
+    assert (log.updates, log.best_update) == (41, 41)
+    assert "did all 1 updates, then 40 of the kernel's scales on the validation tasks" in log.in_words()
     unseen = PaddedTasks.of(policy, tasks[1])
-    assert dict(log.validation)[61] == pytest.approx(validation_gap(policy, unseen, 0))
+    assert dict(log.validation)[41] == pytest.approx(validation_gap(policy, unseen, 0))
 
 
 def test_without_validation_tasks_the_scales_stay(tasks: Tasks) -> None:
     with_scales, without = (
-        dkaf.fit(tasks[0], acquisition="ucb", **FEW | {"scale_updates": updates}) for updates in (60, 0)
+        dkaf.fit(tasks[0], acquisition="ucb", **FEW | {"scale_updates": updates}) for updates in (40, 0)
     )
     assert changed(weights(without), with_scales) == set()
     assert with_scales.training_log.updates == 1
@@ -193,7 +193,7 @@ def test_a_policy_that_became_clearly_worse_goes_back(tasks: Tasks) -> None:
     assert changed(was, policy) == set()
 
 
-@pytest.mark.parametrize(("count", "updates"), [(2, 1), (3, 61)])
+@pytest.mark.parametrize(("count", "updates"), [(2, 1), (3, 41)])
 def test_two_validation_tasks_are_too_few(tasks: Tasks, count: int, updates: int) -> None:
     few = tasks[1].split(count, 8 - count)[0]
     policy = dkaf.fit(tasks[0], few, acquisition="ucb", **FEW)
@@ -222,7 +222,7 @@ def test_steps_that_lead_nowhere_are_taken_back_with_a_warning(tasks: Tasks, mon
     def spoil(policy: KernelPolicy, unseen: PaddedTasks, seed: int, report: Callable[[int, float], None]) -> None:
         with torch.no_grad():
             policy.prior.log_noise += 6
-        report(60, validation_gap(policy, unseen, seed))
+        report(40, validation_gap(policy, unseen, seed))
 
     monkeypatch.setattr("dkaf.learning.fit.scales_by_policy_gradient", spoil)
     with pytest.warns(FallbackWarning, match="end-to-end training did not lower the validation gap"):
