@@ -213,7 +213,6 @@ def main() -> int:
     parser.add_argument("--sizes", default="20,40,60,80,100", metavar="N,M", help="(%(default)s)")
     parser.add_argument("--runs", type=int, default=10, metavar="N", help="(%(default)s)")
     parser.add_argument("--test-tasks", type=int, default=50, metavar="N", help="(%(default)s)")
-    parser.add_argument("--starts", type=int, default=8, metavar="N", help="of each test task (%(default)s)")
     parser.add_argument("--recipe", default="default", help="(%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the sample (%(default)s)")
     parser.add_argument(
@@ -228,7 +227,6 @@ def main() -> int:
             sizes=tuple(int(size) for size in options.sizes.split(",")),
             runs=options.runs,
             test_tasks=options.test_tasks,
-            starts=options.starts,
             methods=(*METHODS, "informed", *(() if options.without_botorch else ("botorch",))),
             settings=tuple(tuple(pair.split("=", 1)) for pair in options.set),
         )

@@ -303,7 +303,7 @@ def test_a_small_validation_pool_does_not_keep_nu_from_being_chosen() -> None:
 @pytest.mark.parametrize(("method", "source"), [("dkaf", "dkl"), ("dkl", "dkl"), ("gp", "gp"), ("metabo", "gp")])
 @pytest.mark.parametrize("acquisition", ["mi", "ei"])
 def test_a_shared_pretraining_changes_nothing(method: str, source: str, acquisition: str) -> None:
-    train, validation = conformance.small_tasks().split(2, 2)
+    train, validation = conformance.small_tasks(sizes=(12, 9, 15, 12, 10)).split(2, 3)
     few = {"pretrain_updates": 5, "updates": 3, "scale_updates": 2, "queries": 3, "dropout": 0.5, "validate_every": 1}
     alone = dkaf.fit(train, validation, method, acquisition, **few)
     kernel = dkaf.fit(train, validation, source, "ucb", **few)

@@ -32,7 +32,7 @@ from dkaf.settings import RECIPES
 
 TINY_OPTIONS = [
     *("--datasets", "digits", "--sizes", "2,3", "--runs", "2", "--acquisitions", "mi,ei", "--pool-size", "30"),
-    *("--test-tasks", "3", "--validation-tasks", "2", "--starts", "2"),
+    *("--test-tasks", "3", "--validation-tasks", "3", "--starts", "2"),
     *("--set", "updates=2", "--set", "pretrain_updates=3", "--set", "queries=3", "--set", "validation_starts=1"),
     *("--set", "scale_updates=2"),
 ]
@@ -44,7 +44,7 @@ TINY = Grid(
     pool_size=30,
     test_tasks=3,
     starts=2,
-    validation_tasks=2,
+    validation_tasks=3,
     settings=(
         *(("pretrain_updates", "3"), ("queries", "3"), ("scale_updates", "2"), ("updates", "2")),
         ("validation_starts", "1"),
@@ -121,8 +121,8 @@ def test_a_row_is_what_fit_and_evaluate_give(reference: tuple[Path, Here]) -> No
     out, _ = reference
     seed, size = 1, 3
     corpus = dkaf.load_corpus("digits")
-    tasks = dkaf.similarity_tasks(corpus.features, corpus.labels, 3 + 2 + size, 30, seed=seed)
-    test, validation, train = tasks.split(3, 2, size)
+    tasks = dkaf.similarity_tasks(corpus.features, corpus.labels, 3 + 3 + size, 30, seed=seed)
+    test, validation, train = tasks.split(3, 3, size)
     few = dict(TINY.settings)
     rows = RowFile(out / "rows.jsonl").read()
     for method, acquisition in (
