@@ -248,9 +248,9 @@ class Search:
         state = policy.begin(points, 1, torch.Generator())
         for event in events:
             state = self._after(points, state, event, known[event.row])
-        mean, var = (belief[0, 0, : len(places)].double().cpu() for belief in (state.beliefs.mean, state.beliefs.var))
-        shift, scale = float(policy.response_shift), float(policy.response_scale)
-        return (shift + scale * mean).numpy(), (scale * var.sqrt()).numpy()
+        mean, var = (belief[0, 0, : len(places)].double() for belief in (state.beliefs.mean, state.beliefs.var))
+        mean, deviation = policy.in_units(mean, var.sqrt())
+        return mean.cpu().numpy(), deviation.cpu().numpy()
 
     @torch.no_grad()
     def representations(self, rows: Sequence[SupportsIndex]) -> FloatArray:
@@ -318,7 +318,8 @@ class Search:
             scores = policy.scores(points, state)[0, 0, : len(free)].cpu()
             while True:
                 row, mean = int(best.rows[choice]), state.beliefs.mean[0, 0, choice].clone()
-                answer.append(self._suggestion(row, scores[choice], mean, state.beliefs.var[0, 0, choice]))
+                value, deviation = policy.in_units(mean.double(), state.beliefs.var[0, 0, choice].double().sqrt())
+                answer.append(Suggestion(row, float(scores[choice]), float(value), float(deviation)))
                 known[row] = self._asked[row] = picked(z, torch.tensor([choice]))
                 if len(answer) == n:
                     return tuple(answer)
@@ -329,10 +330,6 @@ class Search:
                 choice = _first_best(scores, best.rows)
                 if floor > -math.inf and not (falling and scores[choice] >= floor):
                     break
-
-    def _suggestion(self, row: int, score: Tensor, mean: Tensor, var: Tensor) -> Suggestion:
-        shift, scale = float(self._policy.response_shift), float(self._policy.response_scale)
-        return Suggestion(row, float(score), shift + scale * float(mean), scale * math.sqrt(float(var)))
 
     def _pass(self, events: list[_Event], known: dict[int, Rows], n: int) -> _Best:
         """The best candidates that no event is of, at least n."""
@@ -408,7 +405,8 @@ class Search:
         return self._policy.observe(points, state, chosen, event.y.reshape(1, 1), queried=event.queried)
 
     def _scaled(self, value: float) -> Float[Tensor, ""]:
-        return self._policy.scaled(torch.tensor(value, dtype=torch.float64, device=self._policy.device))
+        scaled = self._policy.scaled(torch.tensor(value, dtype=torch.float64, device=self._policy.device))
+        return self._policy.warped(scaled)
 
     @torch.no_grad()
     def _where_kept(self, store: str | os.PathLike[str] | None) -> Representations:

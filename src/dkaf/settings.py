@@ -65,6 +65,9 @@ class Settings:
     standardise_responses: bool = _setting(
         False, "whether responses are scaled by the training tasks' mean and deviation"
     )
+    learned_warp: bool = _setting(
+        False, "whether a rising map of the responses is learned with the kernel, which then fits their image"
+    )
     nu: float = _setting(
         math.log(2 / 1e-6), "weight of the uncertainty in MI and UCB, at the start if it is learned", above=0
     )
@@ -117,7 +120,7 @@ class Settings:
 
     # The kernel's scales, after either stage, on three validation tasks or more
     scale_updates: int = _setting(
-        0, "updates of amplitude, length, noise, nu and the weights of linear part and mean, after those", at_least=0
+        0, "updates of amplitude, length, noise, warp, nu and the weights of linear part and mean", at_least=0
     )
     scale_learning_rate: float = _setting(0.1, "Adam's learning rate for those", above=0)
 
@@ -137,6 +140,11 @@ class Settings:
                     words += " or none"
                 raise InputError(f"setting {field.name} is {words}, {value} came; change it")
             object.__setattr__(self, field.name, value)
+        if self.learned_warp and not self.standardise_responses:
+            raise InputError(
+                "learned_warp takes responses in units of their deviation, standardise_responses is false; "
+                "set it to true, or learned_warp to false"
+            )
         if self.baseline == "batch" and self.batch * self.episodes < 2:
             raise InputError(
                 "baseline batch compares the episodes of an update, batch and episodes are both 1; raise one of them"
@@ -206,6 +214,7 @@ RECIPES: dict[str, Settings] = {
         linear_features=32,
         learned_mean=True,
         standardise_responses=True,
+        learned_warp=True,
         nu=3.0,
         learned_nu=True,
         pretrain_updates=2500,

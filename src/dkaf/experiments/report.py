@@ -189,8 +189,8 @@ def _page(demo: Demo, figures: list[tuple[str, bytes, str]]) -> str:
 
 BODY = """<h1>Finding the digit somebody has in mind</h1>
 <p>A hidden handwritten digit, 500 others to choose from, and ten looks. Each look tells how similar that digit is to
-the hidden one. How close does each method come? It has learned from {train} earlier searches ({validation} more were held
-out to tune it by) and now makes {test} new ones, each from {starts} starting
+the hidden one. How close does each method come? It has learned from {train} earlier searches ({validation} more were
+held out to tune it by) and now makes {test} new ones, each from {starts} starting
 points.</p>
 <ul>
 {found}

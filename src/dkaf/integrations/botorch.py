@@ -77,7 +77,8 @@ class DkafModel(GPyTorchModel, ExactGP, FantasizeMixin):  # type: ignore[misc]
         _check_responses(responses)
         likelihood = GaussianLikelihood(noise_constraint=Positive()).to(policy.response_shift)
         likelihood.noise = policy.prior.noise
-        super().__init__(_represented(policy, features), policy.scaled(responses.reshape(n)), likelihood)
+        targets = policy.warped(policy.scaled(responses.reshape(n)))
+        super().__init__(_represented(policy, features), targets, likelihood)
         self.policy = policy
         self.covar_module = _PriorKernel(policy.prior)
         self.requires_grad_(False).eval()
@@ -94,11 +95,21 @@ class DkafModel(GPyTorchModel, ExactGP, FantasizeMixin):  # type: ignore[misc]
         posterior_transform: PosteriorTransform | None = None,
         **options: Any,
     ) -> Any:
-        """What is believed at X, * x q x d, in units of y, with gradients; noise as a tensor is in units of y^2."""
+        """What is believed at X, * x q x d, in units of y, with gradients; noise as a tensor is in units of y^2.
+
+        Where the policy warps responses, beliefs in units of y are no Gaussian. This is then the one with their
+        medians, their spread (half of the central 68 %) and their correlations.
+        """
+        z, warp = _represented(self.policy, X), self.policy.prior.warp
         if isinstance(observation_noise, Tensor):
-            observation_noise = observation_noise / self._scale**2
-        scaled = super().posterior(_represented(self.policy, X), observation_noise, **options).distribution
-        posterior = GPyTorchPosterior(scaled * self._scale + float(self.policy.response_shift))
+            medians = super().posterior(z, **options).distribution.mean.unsqueeze(-1)
+            noise_at = medians if warp is None else warp.inverse(medians)
+            observation_noise = observation_noise * self._slope(noise_at) ** 2
+        believed = super().posterior(z, observation_noise, **options).distribution
+        mean, deviation = self.policy.in_units(believed.mean, believed.stddev)
+        factor = deviation / believed.stddev
+        covariance = believed.lazy_covariance_matrix * (factor.unsqueeze(-1) * factor.unsqueeze(-2))
+        posterior = GPyTorchPosterior(MultivariateNormal(mean, covariance))
         return posterior if posterior_transform is None else posterior_transform(posterior)
 
     def condition_on_observations(
@@ -117,15 +128,16 @@ class DkafModel(GPyTorchModel, ExactGP, FantasizeMixin):  # type: ignore[misc]
         _check_responses(Y)
         if self.prediction_strategy is None:
             self.posterior(X)  # GPyTorch extends what its first prediction has left
+        z, scaled = _represented(self.policy, X), self.policy.scaled(Y)
         if noise is not None:
-            options["noise"] = noise / self._scale**2
-        z, y = _represented(self.policy, X), self.policy.scaled(Y)
-        model: DkafModel = super().condition_on_observations(z, y, **options)
+            options["noise"] = noise * self._slope(scaled) ** 2
+        model: DkafModel = super().condition_on_observations(z, self.policy.warped(scaled), **options)
         return model
 
-    @property
-    def _scale(self) -> float:
-        return float(self.policy.response_scale)
+    def _slope(self, scaled: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        """How much the model's targets change with responses, where these are so, scaled."""
+        warp, scale = self.policy.prior.warp, self.policy.response_scale
+        return (torch.ones_like(scaled) if warp is None else warp.with_slope(scaled)[1]) / scale
 
 
 class DkafAcquisition(AcquisitionFunction):  # type: ignore[misc]

@@ -114,7 +114,7 @@ def _walk(
     """All episodes, step by step: the observed candidates in order, the starting points first. None comes twice."""
     S, E, n0 = start.shape
     blocked = torch.zeros(S, E, batch.y.shape[1]).to(batch.y).masked_fill_(~batch.pool.mask.unsqueeze(1), -math.inf)
-    state = policy.begin(points, E, generator)
+    state, y = policy.begin(points, E, generator), policy.warped(batch.y)
     observed: list[Tensor] = []
 
     def observe(chosen: Tensor, *, queried: bool) -> None:
@@ -122,7 +122,7 @@ def _walk(
         observed.append(chosen)
         blocked.scatter_(2, chosen.unsqueeze(-1), -math.inf)
         if len(observed) < n0 + queries:
-            state = policy.observe(points, state, chosen, batch.y.gather(1, chosen), queried=queried)
+            state = policy.observe(points, state, chosen, y.gather(1, chosen), queried=queried)
 
     for first in start.unbind(dim=2):
         observe(first, queried=False)
@@ -205,7 +205,7 @@ def _estimated(
         chosen = _walk(policy, points, batch, start, queries, generator, choose)
         at, unseen = torch.stack(drawn, dim=2), 0 * torch.stack(totals).sum()
     chosen, at = chosen.clone(), at.clone()  # outside, so that gradients may go through what they index
-    y = batch.y.gather(1, chosen.flatten(1)).unflatten(1, chosen.shape[1:])
+    y = policy.warped(batch.y).gather(1, chosen.flatten(1)).unflatten(1, chosen.shape[1:])
     scores = policy.scores_at(points, chosen, y, start.shape[2], at)
     # A score that is not finite may not have been drawn; the gradient shows it all the same.
     return chosen, (scores[..., 0] - scores[..., 1:].mean(dim=-1)) / temperature * (1 + unseen.item())
@@ -216,7 +216,7 @@ def log_probabilities(
 ) -> Float[Tensor, "s e t"]:
     """Eq. (pntilde) of every query of every episode, with gradients."""
     if isinstance(policy, KernelPolicy):
-        y = batch.y.gather(1, chosen.flatten(1)).unflatten(1, chosen.shape[1:])
+        y = policy.warped(batch.y).gather(1, chosen.flatten(1)).unflatten(1, chosen.shape[1:])
         scores = policy.episode_scores(points, chosen, y, initial)
         log_p: Tensor = _LogSoftmaxAt.apply(scores, batch.pool.mask, chosen, temperature)  # type: ignore[no-untyped-call]
         return log_p

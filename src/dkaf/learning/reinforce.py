@@ -69,7 +69,7 @@ def _searched_loss(
         settings.queries,
         draw,
         episodes=settings.episodes,
-        temperature=settings.temperature,
+        temperature=policy.temperature,
         draws=settings.softmax_draws,
     )
     G = discounted_future(gaps(batch.y, batch.pool.mask, chosen, settings.initial), settings.gamma)

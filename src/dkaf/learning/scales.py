@@ -52,7 +52,7 @@ def learn_scales(
 
 @contextlib.contextmanager
 def scales(policy: GaussianPolicy) -> Iterator[list[nn.Parameter]]:
-    """Amplitude, length, noise, nu, and a factor each of the linear part and the prior mean.
+    """Amplitude, length, noise, nu, the warp of responses, and a factor each of the linear part and the prior mean.
 
     Inside, nothing else has a gradient; afterwards the factors are part of the weights.
     """
@@ -61,6 +61,8 @@ def scales(policy: GaussianPolicy) -> Iterator[list[nn.Parameter]]:
     scalars = [prior.log_amplitude, prior.log_length, prior.log_noise]
     if isinstance(policy, KernelPolicy) and policy.log_nu.requires_grad:
         scalars.append(policy.log_nu)
+    if prior.warp is not None:
+        scalars += prior.warp.parameters()
     layers = [layer for layer in (prior.linear, prior.mean) if layer is not None]
     factors = [_Factor() for _ in layers]
     try:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from dkaf.model.encoders import encode
 from dkaf.model.inputs import Rows, SparseRows
 from dkaf.model.posterior import log_likelihood
+from dkaf.model.warp import Warp
 
 NOISE_FLOOR = 1e-4  # of the responses' variance; keeps factorisations sound in single precision with duplicates
 
@@ -171,10 +172,19 @@ class Points:
 class Prior(nn.Module):
     """k(x, x') = alpha exp(-|z - z'|^2 / (2 eta)) + phi'phi + beta delta, mean m(x), with z = g(x): Eq. (k).
 
-    The linear part phi = W z and the prior mean are ours; without them this is the paper's. Without an encoder, z = x.
+    The linear part phi = W z, the prior mean and the warp of responses are ours; without them this is the paper's.
+    Without an encoder, z = x.
     """
 
-    def __init__(self, encoder: nn.Module | None, n_values: int, *, linear_features: int, learned_mean: bool) -> None:
+    def __init__(
+        self,
+        encoder: nn.Module | None,
+        n_values: int,
+        *,
+        linear_features: int = 0,
+        learned_mean: bool = False,
+        learned_warp: bool,
+    ) -> None:
         super().__init__()
         self.encoder = encoder
         self.log_amplitude = nn.Parameter(torch.zeros(()))
@@ -183,6 +193,7 @@ class Prior(nn.Module):
         self.register_buffer("noise_floor", torch.tensor(NOISE_FLOOR))
         self.linear = nn.Linear(n_values, linear_features, bias=False) if linear_features else None
         self.mean = nn.Linear(n_values, 1) if learned_mean else None
+        self.warp = Warp() if learned_warp else None
 
     noise_floor: Tensor
 
@@ -241,9 +252,17 @@ class Prior(nn.Module):
         return Points(mean, var, noise, products, linear)
 
     def log_likelihood(self, points: Points, y: Float[Tensor, "s n"], mask: Bool[Tensor, "s n"]) -> Float[Tensor, " s"]:
-        """Eq. (marginal) of each pool, a point."""
+        """Eq. (marginal) of each pool, a point. Of warped responses it is that of the warp, times its slope."""
         phi = None if points.linear is None else points.linear.pooled
-        return log_likelihood(points.mean, points.var, points.log_rbf.between(None), phi, y, mask)
+        slope = None
+        if self.warp is not None:
+            y, slope = self.warp.with_slope(y)
+        density = log_likelihood(points.mean, points.var, points.log_rbf.between(None), phi, y, mask)
+        return density if slope is None else density + slope.log().where(mask, 0.0).sum(-1) / mask.sum(-1)
+
+    def warped(self, y: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        """What the Gaussian process is told of responses."""
+        return y if self.warp is None else self.warp(y)
 
 
 def pick_rows(values: Float[Tensor, "r d"], rows: Int[Tensor, "*s"]) -> Float[Tensor, "*s d"]:

@@ -29,7 +29,7 @@ class MetaBOPolicy(GaussianPolicy, NetworkPolicy):
 
     def __init__(self, inputs: Inputs, acquisition: str, settings: Settings) -> None:
         super().__init__(inputs, acquisition, settings)
-        self.prior = Prior(None, inputs.n_features, linear_features=0, learned_mean=False)
+        self.prior = Prior(None, inputs.n_features, learned_warp=settings.learned_warp)
         self.network = FeedForward(inputs.n_features + 2, 1, layers=settings.layers, width=settings.width)
 
     def place(self, z: Rows, pool: Pool) -> MetaBOPoints:

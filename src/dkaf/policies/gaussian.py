@@ -49,6 +49,19 @@ class GaussianPolicy(Policy):
     def kernel_points(self, points: Any) -> Points:
         return points  # type: ignore[no-any-return]
 
+    def warped(self, y: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        return self.prior.warped(y)
+
+    def in_units(
+        self, mean: Float[Tensor, "*shape"], deviation: Float[Tensor, "*shape"]
+    ) -> tuple[Float[Tensor, "*shape"], Float[Tensor, "*shape"]]:
+        """Beliefs in units of y. Where responses are warped: the median, and half of the central 68 %."""
+        warp, scale = self.prior.warp, self.response_scale
+        if warp is not None:
+            mean, low, high = (warp.inverse(mean + sign * deviation) for sign in (0, -1, 1))
+            deviation = 0.5 * (high - low)
+        return self.response_shift + scale * mean, scale * deviation
+
 
 class KernelPolicy(GaussianPolicy):
     """Encoder, Gaussian process, acquisition function: the paper's model, and, trained otherwise, DKL and GP."""
@@ -60,7 +73,7 @@ class KernelPolicy(GaussianPolicy):
         self.method = method
         self.custom_encoder = None if encoder is None else type(encoder).__qualname__
         if method == "gp":
-            self.prior = Prior(None, inputs.n_features, linear_features=0, learned_mean=False)
+            self.prior = Prior(None, inputs.n_features, learned_warp=settings.learned_warp)
         else:
             width = settings.width
             if encoder is None:
@@ -73,7 +86,11 @@ class KernelPolicy(GaussianPolicy):
                 encoder = copy.deepcopy(encoder)  # the caller's module stays as it was
                 width = _probe(encoder, inputs.n_features)
             self.prior = Prior(
-                encoder, width, linear_features=settings.linear_features, learned_mean=settings.learned_mean
+                encoder,
+                width,
+                linear_features=settings.linear_features,
+                learned_mean=settings.learned_mean,
+                learned_warp=settings.learned_warp,
             )
         self.log_nu = nn.Parameter(torch.tensor(math.log(settings.nu)), requires_grad=settings.learned_nu)
         self.acquire = ACQUISITIONS["log_ei" if acquisition == "ei" and settings.log_ei else acquisition]
@@ -91,6 +108,13 @@ class KernelPolicy(GaussianPolicy):
             elif parameter is self.log_nu:
                 rates[parameter] *= self.settings.nu_rate
         return rates
+
+    @property
+    def temperature(self) -> float:
+        """In units of the scores: those of the warped responses, or none, of log EI."""
+        warp, temperature = self.prior.warp, super().temperature
+        unitless = self.acquire is ACQUISITIONS["log_ei"]
+        return temperature if warp is None or unitless else temperature * warp.usual_slope()
 
     def describe(self) -> dict[str, Any]:
         return super().describe() | {"encoder": self.custom_encoder}

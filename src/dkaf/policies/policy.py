@@ -63,8 +63,17 @@ class Policy(nn.Module, ABC):
         return self.inputs.n_features
 
     def scaled(self, y: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-        """Responses in the units that the model works in."""
+        """Responses in units of the training tasks' deviation, if the settings say so."""
         return ((y - self.response_shift) / self.response_scale).to(self.dtype)
+
+    def warped(self, y: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        """What `observe` is told of scaled responses, with gradients: larger where they are larger."""
+        return y
+
+    @property
+    def temperature(self) -> float:
+        """What the softmax divides scores by."""
+        return self.settings.temperature
 
     def points(self, x: Rows, pool: Pool) -> Any:
         """What the other methods need to know of the pools' candidates."""
@@ -86,7 +95,7 @@ class Policy(nn.Module, ABC):
     def observe(
         self, points: Any, state: Any, chosen: Int[Tensor, "s e"], y: Float[Tensor, "s e"], *, queried: bool
     ) -> Any:
-        """The next state; `queried` is false for the points that were there before the first query.
+        """The next state; y is `warped`, and `queried` false for the points that were there before the first query.
 
         The state that it follows is used up; who needs it again makes a `deepcopy` first.
         """

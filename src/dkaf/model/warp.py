@@ -1,0 +1,74 @@
+"""A rising map of responses, learned with the kernel: a Gaussian process fits g(y) where it does not fit y.
+
+A distance has an edge at its target, and few responses far below all others; a Gaussian process has neither. The map
+is that of warped Gaussian processes (Snelson, Rasmussen and Ghahramani, 2003), with a slope of its own:
+
+    g(u) = s u + sum over i of a_i (tanh(b_i (u - c_i)) + tanh(b_i c_i)),    s, a, b > 0,    g(0) = 0
+
+The density of y is that of g(y) times the slope of g. The order of responses stays, and so does what is best.
+"""
+
+import math
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+CENTRES = (-2.0, -0.5, 1.0)  # to begin with, in deviations of the responses
+STEP = 0.1  # what each of them adds to begin with
+HALVINGS = 60  # of an interval that holds the inverse: more than double precision tells apart
+
+
+class Warp(nn.Module):
+    """Works on responses in units of their deviation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log_slope = nn.Parameter(torch.zeros(()))
+        self.log_steps = nn.Parameter(torch.full((len(CENTRES),), math.log(STEP)))
+        self.log_steepness = nn.Parameter(torch.zeros(len(CENTRES)))
+        self.centres = nn.Parameter(torch.tensor(CENTRES))
+
+    def forward(self, u: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        return self.with_slope(u)[0]
+
+    def with_slope(self, u: Float[Tensor, "*shape"]) -> tuple[Float[Tensor, "*shape"], Float[Tensor, "*shape"]]:
+        """g(u), and how steeply it rises there."""
+        slope, steps, steepness = self.log_slope.exp(), self.log_steps.exp(), self.log_steepness.exp()
+        bends = torch.tanh(steepness * (u.unsqueeze(-1) - self.centres))
+        at_zero = torch.tanh(steepness * self.centres)
+        g = slope * u + ((bends + at_zero) * steps).sum(-1)
+        return g, slope + ((1 - bends * bends) * (steps * steepness)).sum(-1)
+
+    @torch.no_grad()
+    def usual_slope(self) -> float:
+        """Over the four deviations in which most responses are."""
+        ends = self(self.centres.new_tensor((-2.0, 2.0)))
+        return float(ends[1] - ends[0]) / 4
+
+    def inverse(self, g: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        """With gradients in g alone."""
+        u: Tensor = _Inverse.apply(g, self)  # type: ignore[no-untyped-call]
+        return u
+
+
+class _Inverse(torch.autograd.Function):
+    """By halving: g lies between its asymptotes, which are lines."""
+
+    @staticmethod
+    def forward(ctx: Any, g: Tensor, warp: Warp) -> Tensor:
+        slope, most = warp.log_slope.exp(), 2 * warp.log_steps.exp().sum()
+        low, high = (g - most) / slope, (g + most) / slope
+        for _ in range(HALVINGS):
+            middle = 0.5 * (low + high)
+            above = warp(middle) > g
+            low, high = torch.where(above, low, middle), torch.where(above, middle, high)
+        u = 0.5 * (low + high)
+        ctx.save_for_backward(warp.with_slope(u)[1])
+        return u
+
+    @staticmethod
+    def backward(ctx: Any, *gradient: Tensor) -> tuple[Tensor, None]:
+        (slope,) = ctx.saved_tensors
+        return gradient[0] / slope, None
