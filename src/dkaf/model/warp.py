@@ -3,7 +3,7 @@
 A distance has an edge at its target, and few responses far below all others; a Gaussian process has neither. The map
 is that of warped Gaussian processes (Snelson, Rasmussen and Ghahramani, 2003), with a slope of its own:
 
-    g(u) = s u + sum over i of a_i (tanh(b_i (u - c_i)) + tanh(b_i c_i)),    s, a, b > 0,    g(0) = 0
+    g(u) = s u + sum over i of a_i tanh(b_i (u - c_i)),    s, a, b > 0
 
 The density of y is that of g(y) times the slope of g. The order of responses stays, and so does what is best.
 """
@@ -37,8 +37,7 @@ class Warp(nn.Module):
         """g(u), and how steeply it rises there."""
         slope, steps, steepness = self.log_slope.exp(), self.log_steps.exp(), self.log_steepness.exp()
         bends = torch.tanh(steepness * (u.unsqueeze(-1) - self.centres))
-        at_zero = torch.tanh(steepness * self.centres)
-        g = slope * u + ((bends + at_zero) * steps).sum(-1)
+        g = slope * u + (bends * steps).sum(-1)
         return g, slope + ((1 - bends * bends) * (steps * steepness)).sum(-1)
 
     @torch.no_grad()
@@ -58,7 +57,7 @@ class _Inverse(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, g: Tensor, warp: Warp) -> Tensor:
-        slope, most = warp.log_slope.exp(), 2 * warp.log_steps.exp().sum()
+        slope, most = warp.log_slope.exp(), warp.log_steps.exp().sum()
         low, high = (g - most) / slope, (g + most) / slope
         for _ in range(HALVINGS):
             middle = 0.5 * (low + high)
