@@ -5,11 +5,12 @@ import math
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.optimize import brentq
 from torch import Tensor
 
 from dkaf.learning.episodes import Batch
 from dkaf.model.prior import Pool, Prior
-from dkaf.policies import KernelPolicy
+from dkaf.policies import GaussianPolicy, KernelPolicy
 
 Array = NDArray[np.float64]
 
@@ -35,6 +36,27 @@ def posterior(prior: Prior, z: Array, observed: list[int], y: list[float]) -> tu
     k = np.array([[kernel(prior, z[i], z[j], False) for j in observed] for i in range(n)])
     inverse = np.linalg.inv(K)
     return m + k @ inverse @ (np.array(y) - m[observed]), var - np.einsum("ij,jk,ik->i", k, inverse, k)
+
+
+def warped(prior: Prior, u: float) -> float:
+    """g(u), term by term."""
+    warp = prior.warp
+    if warp is None:
+        return u
+    terms = zip(warp.log_steps.tolist(), warp.log_steepness.tolist(), warp.centres.tolist(), strict=True)
+    return math.exp(warp.log_slope.item()) * u + sum(
+        math.exp(a) * math.tanh(math.exp(b) * (u - c)) for a, b, c in terms
+    )
+
+
+def in_units(policy: GaussianPolicy, mean: float, deviation: float) -> tuple[float, float]:
+    """Median and half of the central 68 % of y, where g((y - shift) / scale) is normal."""
+    quantiles = []
+    for value in (mean - deviation, mean, mean + deviation):
+        u = brentq(lambda u, value=value: warped(policy.prior, u) - value, -1e4, 1e4, xtol=1e-13, rtol=1e-15)
+        quantiles.append(policy.response_shift.item() + policy.response_scale.item() * u)
+    low, median, high = quantiles
+    return median, 0.5 * (high - low)
 
 
 def random_case(

@@ -80,18 +80,19 @@ def searched(policy: dkaf.Policy, told: list[int], queried: list[bool], pool: An
 @every_model
 def test_the_posterior_is_the_papers_in_units_of_y(which: tuple[str, str, str]) -> None:
     policy = copy.deepcopy(policy_of(*which)).double()
-    shift, scale = policy.response_shift.item(), policy.response_scale.item()
     features = (POOL - policy.inputs.shift.numpy()) / policy.inputs.scale.numpy()
     with torch.no_grad():
         z = policy.represent(torch.from_numpy(features)).numpy()
-        mean, var = naive.posterior(policy.prior, z, TOLD, ((Y[TOLD] - shift) / scale).tolist())
+        told = [naive.warped(policy.prior, y) for y in policy.scaled(torch.from_numpy(Y[TOLD])).tolist()]
+        mean, var = naive.posterior(policy.prior, z, TOLD, told)
     noise = policy.prior.noise.item()
     noisy = model_of(which).posterior(POINTS, observation_noise=True)
     latent = model_of(which).posterior(POINTS)
     assert isinstance(latent, GPyTorchPosterior)
     for posterior, spread in ((noisy, var), (latent, var - noise)):
-        np.testing.assert_allclose(posterior.mean[:, 0].detach(), shift + scale * mean, rtol=1e-8)
-        np.testing.assert_allclose(posterior.variance[:, 0].detach(), scale**2 * spread, rtol=1e-7)
+        expected = np.array([naive.in_units(policy, *pair) for pair in zip(mean, spread**0.5, strict=True)])
+        np.testing.assert_allclose(posterior.mean[:, 0].detach(), expected[:, 0], rtol=1e-8)
+        np.testing.assert_allclose(posterior.variance[:, 0].detach(), expected[:, 1] ** 2, rtol=1e-7)
 
 
 @every_model
@@ -103,8 +104,16 @@ def test_covariances_between_points_are_the_papers(which: tuple[str, str, str]) 
         K = np.array([[naive.kernel(policy.prior, a, b, False) for b in z] for a in z])
     K_oo = K[np.ix_(TOLD, TOLD)] + policy.prior.noise.item() * np.eye(len(TOLD))
     expected = K - K[:, TOLD] @ np.linalg.solve(K_oo, K[TOLD])
-    covariance = model_of(which).posterior(POINTS).distribution.covariance_matrix
-    np.testing.assert_allclose(covariance.detach(), policy.response_scale.item() ** 2 * expected, atol=1e-8)
+    posterior = model_of(which).posterior(POINTS)
+    covariance = posterior.distribution.covariance_matrix.detach().numpy()
+    if policy.prior.warp is None:
+        np.testing.assert_allclose(covariance, policy.response_scale.item() ** 2 * expected, atol=1e-8)
+    deviation, expected_deviation = posterior.variance[:, 0].sqrt().detach().numpy(), expected.diagonal() ** 0.5
+    np.testing.assert_allclose(
+        covariance / np.outer(deviation, deviation),
+        expected / np.outer(expected_deviation, expected_deviation),
+        atol=1e-7,
+    )
 
 
 @every_kernel
@@ -122,7 +131,7 @@ def test_beliefs_and_scores_are_those_of_a_search(which: tuple[str, str, str], t
         points = policy.points(policy.inputs(POOL, np.arange(N)), Pool(rows, torch.ones_like(rows, dtype=torch.bool)))
         state = policy.begin(points, 1, torch.Generator())
         for row, flag in zip(told, queried, strict=True):
-            y = policy.scaled(torch.tensor([[Y[row]]], dtype=torch.float64))
+            y = policy.warped(policy.scaled(torch.tensor([[Y[row]]], dtype=torch.float64)))
             state = policy.observe(points, state, torch.tensor([[row]]), y, queried=flag)
         expected = policy.scores(points, state)[0, 0]
         np.testing.assert_allclose(acquisition(POINTS.unsqueeze(1)), expected, rtol=1e-4, atol=1e-4)
@@ -220,8 +229,10 @@ def test_posterior_transforms_and_given_noise_are_in_units_of_y() -> None:
     turned = model.posterior(POINTS, posterior_transform=ScalarizedPosteriorTransform(torch.tensor([-2.0]).double()))
     torch.testing.assert_close(turned.mean, -2 * plain.mean)
     torch.testing.assert_close(turned.variance, 4 * plain.variance)
-    noise = float(model.policy.response_scale) ** 2 * model.policy.prior.noise
     new_X, new_Y = POINTS[[6]], torch.tensor([[1.5]]).double()
+    step = 1e-4  # what is noise to the model is, in units of y, larger where the warp is flatter
+    around = [model.policy.warped(model.policy.scaled(new_Y + sign * step)) for sign in (-1, 1)]
+    noise = model.policy.prior.noise * (2 * step / (around[1] - around[0])) ** 2
     given = model.condition_on_observations(new_X, new_Y, noise=noise.expand(1, 1)).posterior(POINTS)
     torch.testing.assert_close(given.mean, model.condition_on_observations(new_X, new_Y).posterior(POINTS).mean)
 
@@ -261,8 +272,10 @@ def test_analytic_acquisition_functions_of_botorch_see_what_a_search_believes() 
     model, X, best = model_of(which), POINTS.unsqueeze(1), float(Y[TOLD].max())
     believed = searched(policy_of(*which), TOLD, [False] * 4).believe(range(N))
     assert believed is not None
-    noise = float(model.policy.response_scale) ** 2 * float(model.policy.prior.noise)
-    mean, deviation = (torch.from_numpy(value) for value in (believed[0], np.sqrt(believed[1] ** 2 - noise)))
+    posterior = model.posterior(POINTS)
+    mean, deviation = posterior.mean[:, 0], posterior.variance[:, 0].sqrt()
+    torch.testing.assert_close(mean, torch.from_numpy(believed[0]), rtol=1e-3, atol=1e-3)
+    assert (deviation < torch.from_numpy(believed[1])).all()  # which are of noisy responses
     normal = torch.distributions.Normal(0.0, 1.0)
     u = (mean - best) / deviation
     improvement = deviation * (u * normal.cdf(u) + normal.log_prob(u).exp())

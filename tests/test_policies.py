@@ -56,7 +56,7 @@ def test_scores_of_a_whole_episode_equal_the_scores_step_by_step(which: tuple[st
             draw = torch.Generator().manual_seed(0)
             start = random_candidates(batch.pool.mask, initial, draw)
             chosen = search(policy, points, batch, start, 4, draw, episodes=3, temperature=1.0)
-            y = batch.y.gather(1, chosen.flatten(1)).unflatten(1, chosen.shape[1:])
+            y = policy.warped(batch.y).gather(1, chosen.flatten(1)).unflatten(1, chosen.shape[1:])
             whole = policy.episode_scores(points, chosen, y, initial)
             state = policy.begin(points, 3, draw)
             for position in range(initial + 4):
@@ -79,7 +79,7 @@ def test_scores_of_some_candidates_equal_those_of_all_step_by_step(method: str) 
         draw = torch.Generator().manual_seed(0)
         start = random_candidates(batch.pool.mask, initial, draw)
         chosen = search(policy, points, batch, start, queries, draw, episodes=3, temperature=1.0)
-        y = batch.y.gather(1, chosen.flatten(1)).unflatten(1, chosen.shape[1:])
+        y = policy.warped(batch.y).gather(1, chosen.flatten(1)).unflatten(1, chosen.shape[1:])
         at = torch.randint(9, (4, 3, queries, 5), generator=draw)
         some = policy.scores_at(points, chosen, y, initial, at)
         assert some.shape == at.shape
@@ -150,7 +150,7 @@ def test_sampled_episodes_come_with_the_log_probabilities_of_their_queries(which
         assert torch.isfinite(log_p).all()
         if not policy.deterministic:  # Random draws other lots when it is asked again
             continue
-        y = batch.y.gather(1, chosen.flatten(1)).unflatten(1, chosen.shape[1:])
+        y = policy.warped(batch.y).gather(1, chosen.flatten(1)).unflatten(1, chosen.shape[1:])
         with torch.no_grad():
             state = policy.begin(points, 3, draw)
             for position in range(initial + 4):
@@ -169,7 +169,7 @@ def test_sampled_episodes_come_with_the_log_probabilities_of_their_queries(which
 @pytest.mark.parametrize("method", METHODS)
 def test_sparse_features_give_the_choices_of_dense_ones(method: str) -> None:
     draw = np.random.default_rng(0)
-    counts = draw.poisson(0.3, size=(40, 12)).astype(float)
+    counts = draw.poisson(0.8, size=(40, 12)).astype(float)  # of few words many candidates would be as good as others
     pools = [draw.permutation(40)[:size] for size in (20, 16, 20)]
     responses = [draw.normal(size=len(pool)) for pool in pools]
     results = []

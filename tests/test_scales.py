@@ -52,6 +52,7 @@ def changed(before: dict[str, torch.Tensor], policy: dkaf.Policy) -> set[str]:
 
 
 SCALARS = {"prior.log_amplitude", "prior.log_length", "prior.log_noise"}
+WARP = {f"prior.warp.{name}" for name in ("log_slope", "log_steps", "log_steepness", "centres")}
 WEIGHTS = {"prior.linear.weight", "prior.mean.weight"}
 
 
@@ -66,8 +67,8 @@ def test_inside_only_scales_have_a_gradient_and_outside_all_is_as_before(tasks: 
     with scales(policy) as learned:
         with_gradient = {id(parameter) for parameter in policy.parameters() if parameter.requires_grad}
         assert with_gradient == {id(parameter) for parameter in learned}
-        assert len(learned) == 6
-        assert all(parameter.ndim == 0 for parameter in learned)
+        assert len(learned) == 6 + len(WARP)
+        assert sum(parameter.numel() for parameter in learned) == 6 + 10
     assert changed(before, policy) == set()
     assert [type(module) for module in policy.modules()] == kinds
     assert {name: parameter.requires_grad for name, parameter in policy.named_parameters()} == wanted
@@ -93,7 +94,7 @@ def test_factors_become_part_of_the_weights_also_after_an_error(tasks: Tasks) ->
 
 def test_the_papers_model_has_four_scales_or_three(tasks: Tasks) -> None:
     for learned_nu, count in ((True, 4), (False, 3)):
-        policy = pretrained(tasks, linear_features=0, learned_mean=False, learned_nu=learned_nu)
+        policy = pretrained(tasks, linear_features=0, learned_mean=False, learned_warp=False, learned_nu=learned_nu)
         with scales(policy) as learned:
             assert len(learned) == count
 
@@ -103,7 +104,9 @@ def test_likelihood_makes_unseen_tasks_likelier_by_the_scales_alone(tasks: Tasks
     unseen = PaddedTasks.of(policy, tasks[1])
     before, loss = weights(policy), _validation_loss(policy, unseen, 0)
     scales_by_likelihood(policy, unseen, 0, quiet)
-    assert changed(before, policy) == SCALARS | WEIGHTS  # not nu, of which likelihood knows nothing, nor the encoder
+    assert (
+        changed(before, policy) == SCALARS | WARP | WEIGHTS
+    )  # not nu, of which likelihood knows nothing, nor the encoder
     assert _validation_loss(policy, unseen, 0) < loss - 0.01
 
 
@@ -118,7 +121,7 @@ def test_the_policy_gradient_mends_scales_that_search_badly(tasks: Tasks, acquis
     before, bad = weights(policy), validation_gap(policy, unseen, 0)
     scales_by_policy_gradient(policy, unseen, 0, quiet)
     mended = validation_gap(policy, unseen, 0)
-    assert changed(before, policy) == SCALARS | WEIGHTS | ({"log_nu"} if acquisition != "ei" else set())
+    assert changed(before, policy) == SCALARS | WARP | WEIGHTS | ({"log_nu"} if acquisition != "ei" else set())
     assert bad > 1.3 * good
     assert mended < 0.5 * (good + bad)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import conformance
+import naive
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -104,7 +105,6 @@ def by_episodes(policy: dkaf.Policy, start: list[int], queries: int) -> list[int
 def naive_batch(policy: GaussianPolicy, seen: list[tuple[int, float, bool]], n: int) -> list[tuple[int, float, float]]:
     """Row, mean and deviation of n candidates, over the whole pool and from the start each time."""
     pool = Pool(torch.arange(N)[None], torch.ones(1, N, dtype=torch.bool))
-    shift, scale = policy.response_shift.item(), policy.response_scale.item()
     pending: list[tuple[int, torch.Tensor]] = []
     answer = []
     with torch.no_grad():
@@ -112,7 +112,7 @@ def naive_batch(policy: GaussianPolicy, seen: list[tuple[int, float, bool]], n: 
             points = policy.points(policy.inputs(candidates(), np.arange(N)), pool)
             state = policy.begin(points, 1, torch.Generator())
             for row, value, queried in seen:
-                y = policy.scaled(torch.tensor([[value]], dtype=torch.float64))
+                y = policy.warped(policy.scaled(torch.tensor([[value]], dtype=torch.float64)))
                 state = policy.observe(points, state, torch.tensor([[row]]), y, queried=queried)
             for row, y in pending:
                 state = policy.observe(points, state, torch.tensor([[row]]), y, queried=True)
@@ -120,7 +120,7 @@ def naive_batch(policy: GaussianPolicy, seen: list[tuple[int, float, bool]], n: 
             scores[[row for row, *_ in (*seen, *pending)]] = -np.inf
             best = int(scores.argmax())
             mean, var = state.beliefs.mean[0, 0, best], state.beliefs.var[0, 0, best]
-            answer.append((best, shift + scale * mean.item(), scale * var.item() ** 0.5))
+            answer.append((best, *naive.in_units(policy, mean.item(), var.item() ** 0.5)))
             pending.append((best, mean.reshape(1, 1)))
     return answer
 

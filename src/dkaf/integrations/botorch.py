@@ -106,10 +106,14 @@ class DkafModel(GPyTorchModel, ExactGP, FantasizeMixin):  # type: ignore[misc]
             noise_at = medians if warp is None else warp.inverse(medians)
             observation_noise = observation_noise * self._slope(noise_at) ** 2
         believed = super().posterior(z, observation_noise, **options).distribution
-        mean, deviation = self.policy.in_units(believed.mean, believed.stddev)
-        factor = deviation / believed.stddev
-        covariance = believed.lazy_covariance_matrix * (factor.unsqueeze(-1) * factor.unsqueeze(-2))
-        posterior = GPyTorchPosterior(MultivariateNormal(mean, covariance))
+        if warp is None:
+            in_units = believed * float(self.policy.response_scale) + float(self.policy.response_shift)
+        else:
+            mean, deviation = self.policy.in_units(believed.mean, believed.stddev)
+            factor = deviation / believed.stddev
+            covariance = factor.unsqueeze(-1) * believed.covariance_matrix * factor.unsqueeze(-2)
+            in_units = MultivariateNormal(mean, covariance)
+        posterior = GPyTorchPosterior(in_units)
         return posterior if posterior_transform is None else posterior_transform(posterior)
 
     def condition_on_observations(

@@ -9,6 +9,7 @@ The density of y is that of g(y) times the slope of g. The order of responses st
 """
 
 import math
+import sys
 from typing import Any
 
 import torch
@@ -42,9 +43,9 @@ class Warp(nn.Module):
 
     @torch.no_grad()
     def usual_slope(self) -> float:
-        """Over the four deviations in which most responses are."""
+        """Over the four deviations in which most responses are; above 0 also where rounding says otherwise."""
         ends = self(self.centres.new_tensor((-2.0, 2.0)))
-        return float(ends[1] - ends[0]) / 4
+        return max(float(ends[1] - ends[0]) / 4, sys.float_info.min)
 
     def inverse(self, g: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         """With gradients in g alone."""
