@@ -137,7 +137,8 @@ class _Botorch:
 
     @torch.no_grad()
     def scores(self) -> Any:
-        y = self.policy.scaled(torch.tensor([self.searched.response(row) for row in self.observed]).double())
+        responses = torch.tensor([self.searched.response(row) for row in self.observed]).double()
+        y = self.policy.warped(self.policy.scaled(responses))
         model = single_task_gp(self.parts, self.u[self.observed], y)
         nu, scores = float(self.policy.log_nu.exp()), np.empty(ROWS, dtype=np.float32)
         for first in range(0, ROWS, CHUNK):

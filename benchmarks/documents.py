@@ -49,13 +49,16 @@ def document_tasks(size: Size, seed: int = 0) -> TaskSet:
 
 
 def untrained(tasks: TaskSet, method: str, recipe: str, acquisition: str = "mi", **overrides: Any) -> Policy:
-    """A policy at the scale of the tasks, with the recipe's settings, before its first update."""
+    """A policy at the scale of the tasks, with the recipe's settings, before its first update.
+
+    Responses are not warped: it would be the same few operations on either side.
+    """
     return dkaf.fit(
         tasks,
         method=method,
         acquisition=acquisition,
         recipe=recipe,
-        **({"pretrain_updates": 0, "updates": 0} | overrides),
+        **({"pretrain_updates": 0, "updates": 0, "learned_warp": False} | overrides),
     )
 
 

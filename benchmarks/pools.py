@@ -193,12 +193,14 @@ class _BotorchSearch:
             u[first : first + len(block)] = block
         return u
 
+    @torch.no_grad()
     def observe(self, row: int) -> None:
         """The first one is where the search starts; GP-MI does not count it."""
         if self.observed:
             self.xi += self.variance[row]
         self.observed.append(row)
-        self.y.append(float(self.policy.scaled(torch.tensor(self.searched.response(row)))))
+        scaled = self.policy.scaled(torch.tensor(self.searched.response(row)))
+        self.y.append(float(self.policy.warped(scaled)))
 
     @torch.no_grad()
     def best(self) -> tuple[int, Any]:
