@@ -43,7 +43,7 @@ class Suggestion(NamedTuple):
     mean: float | None
     """The response expected, in units of y; None for policies that believe nothing, RL and Random."""
     deviation: float | None
-    """The standard deviation of the response that would be measured, noise included."""
+    """The spread of the response that would be measured, noise included: half of the central 68 %."""
 
 
 class Observation(NamedTuple):
@@ -235,7 +235,7 @@ class Search:
 
     @torch.no_grad()
     def believe(self, rows: Sequence[SupportsIndex]) -> tuple[FloatArray, FloatArray] | None:
-        """The response expected of each row, and its standard deviation; None for policies that believe nothing."""
+        """The response expected of each row, and its spread; None for policies that believe nothing."""
         policy = self._policy
         places = [self._place(row) for row in rows]
         if not isinstance(policy, GaussianPolicy):
