@@ -64,7 +64,7 @@ def test_inside_only_scales_have_a_gradient_and_outside_all_is_as_before(tasks: 
     policy = pretrained(tasks)
     before, kinds = weights(policy), [type(module) for module in policy.modules()]
     wanted = {name: parameter.requires_grad for name, parameter in policy.named_parameters()}
-    with scales(policy) as learned:
+    with scales(policy, warp=True) as learned:
         with_gradient = {id(parameter) for parameter in policy.parameters() if parameter.requires_grad}
         assert with_gradient == {id(parameter) for parameter in learned}
         assert len(learned) == 6 + len(WARP)
@@ -79,7 +79,7 @@ def test_factors_become_part_of_the_weights_also_after_an_error(tasks: Tasks) ->
     before = weights(policy)
 
     def fail() -> None:
-        with scales(policy) as learned:
+        with scales(policy, warp=True) as learned:
             with torch.no_grad():
                 for number in learned[-2:]:  # the linear part's and the mean's
                     number.fill_(0.5)
@@ -95,7 +95,7 @@ def test_factors_become_part_of_the_weights_also_after_an_error(tasks: Tasks) ->
 def test_the_papers_model_has_four_scales_or_three(tasks: Tasks) -> None:
     for learned_nu, count in ((True, 4), (False, 3)):
         policy = pretrained(tasks, linear_features=0, learned_mean=False, learned_warp=False, learned_nu=learned_nu)
-        with scales(policy) as learned:
+        with scales(policy, warp=True) as learned:
             assert len(learned) == count
 
 
@@ -121,7 +121,7 @@ def test_the_policy_gradient_mends_scales_that_search_badly(tasks: Tasks, acquis
     before, bad = weights(policy), validation_gap(policy, unseen, 0)
     scales_by_policy_gradient(policy, unseen, 0, quiet)
     mended = validation_gap(policy, unseen, 0)
-    assert changed(before, policy) == SCALARS | WARP | WEIGHTS | ({"log_nu"} if acquisition != "ei" else set())
+    assert changed(before, policy) == SCALARS | WEIGHTS | ({"log_nu"} if acquisition != "ei" else set())
     assert bad > 1.3 * good
     assert mended < 0.5 * (good + bad)
 
@@ -133,7 +133,13 @@ def test_the_loss_of_encoded_rows_is_that_of_the_rows(tasks: Tasks, monkeypatch:
     losses: list[tuple[float, float]] = []
 
     def compare(
-        policy: KernelPolicy, unseen: PaddedTasks, loss: Loss, draw: torch.Generator, report: Callable[[int], None]
+        policy: KernelPolicy,
+        unseen: PaddedTasks,
+        loss: Loss,
+        draw: torch.Generator,
+        report: Callable[[int], None],
+        *,
+        warp: bool,
     ) -> None:
         def both(encoded: PaddedTasks, some: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
             again = torch.Generator()
@@ -142,7 +148,7 @@ def test_the_loss_of_encoded_rows_is_that_of_the_rows(tasks: Tasks, monkeypatch:
             losses.append((fast.item(), policy_gradient_loss(policy, unseen, some, again).item()))
             return fast
 
-        learn_scales(policy, unseen, both, draw, report)
+        learn_scales(policy, unseen, both, draw, report, warp=warp)
 
     monkeypatch.setattr(reinforce_module, "learn_scales", compare)
     scales_by_policy_gradient(policy, unseen, 0, quiet)

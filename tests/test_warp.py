@@ -12,11 +12,10 @@ import torch
 from scipy.integrate import quad
 
 import dkaf
+import dkaf.checkpoint as checkpoint
 from dkaf.errors import InputError
-from dkaf.learning.episodes import PaddedTasks
-from dkaf.learning.reinforce import policy_gradient_loss
 from dkaf.model.prior import Pool
-from dkaf.model.warp import Warp
+from dkaf.model.warp import STEEPEST, Warp
 from dkaf.policies import GaussianPolicy, KernelPolicy
 
 U = torch.linspace(-9, 9, 181, dtype=torch.float64)
@@ -131,21 +130,55 @@ def test_the_softmax_is_as_cold_whatever_units_the_warp_has(acquisition: str) ->
     assert policy.temperature == pytest.approx(before * (1 if acquisition == "ei" else 3))
 
 
-@pytest.mark.parametrize("acquisition", ["mi", "ei", "ucb"])
-def test_the_policy_gradient_reaches_the_warp_and_a_file_keeps_it(acquisition: str, tmp_path: Path) -> None:
-    policy = conformance.small_policy("dkaf", acquisition)
-    assert isinstance(policy, KernelPolicy)
+def test_likelihood_alone_trains_it_and_a_file_keeps_it(tmp_path: Path) -> None:
+    tasks = conformance.small_tasks(sizes=(20, 20, 20))
+    few: dict[str, Any] = conformance.TINY | {"queries": 3}
+    untrained, dkl, ours = (
+        dkaf.fit(tasks, tasks, method, "ucb", **few | changes)
+        for method, changes in (("dkl", {"pretrain_updates": 0}), ("dkl", {}), ("dkaf", {"learning_rate": 0.1}))
+    )
+    assert not torch.equal(untrained.warped(U.float()), dkl.warped(U.float()))
+    assert torch.equal(ours.warped(U.float()), dkl.warped(U.float()))
+    ours.save(tmp_path / "policy.safetensors")
+    assert torch.equal(dkaf.load(tmp_path / "policy.safetensors").warped(U.float()), ours.warped(U.float()))
+
+
+def test_a_file_from_before_there_was_a_warp_is_a_policy_without(tmp_path: Path) -> None:
+    policy = conformance.small_policy("dkl", "ei", "paper")
+    description = policy.describe()
+    del description["settings"]["learned_warp"]
+    checkpoint.write(tmp_path / "old.safetensors", policy.state_dict(), description)
+    old = dkaf.load(tmp_path / "old.safetensors")
+    assert torch.equal(old.warped(U), U)
+    with pytest.raises(InputError, match=r"prior\.warp\..*train it with the same settings"):
+        dkaf.fit(conformance.small_tasks(), acquisition="ei", pretrained=policy, width=32, queries=3)
+
+
+def test_the_floor_of_the_noise_grows_with_the_units_of_the_warp() -> None:
+    """Else a likelihood without noise would make these as large as rounding lets it."""
+    policy = warped_policy(4)
+    warp, prior = policy.prior.warp, policy.prior
+    assert warp is not None
+    with torch.no_grad():
+        prior.log_noise.fill_(-100)
+        before = prior.noise.item()
+        warp.log_slope += math.log(3)
+        warp.log_steps += math.log(3)
+        assert prior.noise.item() == pytest.approx(9 * before)
+
+
+def test_responses_that_occur_often_do_not_make_it_a_staircase() -> None:
+    draw = np.random.default_rng(0)
+    features = draw.normal(size=(100, 2))
+    pools = [draw.permutation(100)[:40] for _ in range(10)]
+    ratings = [np.round(2 * np.tanh(features[pool] @ draw.normal(size=2))) for pool in pools]
+    policy = dkaf.fit(dkaf.TaskSet.from_arrays(features, pools, ratings), method="gp", acquisition="ei")
+    assert isinstance(policy, GaussianPolicy)
     warp = policy.prior.warp
     assert warp is not None
-    tasks = PaddedTasks.of(policy, conformance.small_tasks(sizes=(20, 20, 20)))
-    policy.settings = policy.settings.override(likelihood_weight=0.0)
-    policy_gradient_loss(policy, tasks, torch.arange(3), torch.Generator().manual_seed(0)).backward()
-    for name, parameter in warp.named_parameters():
-        assert parameter.grad is not None, name
-        assert parameter.grad.abs().max() > 0, name
-    policy.save(tmp_path / "policy.safetensors")
-    again = dkaf.load(tmp_path / "policy.safetensors")
-    assert torch.equal(again.warped(U.float()), policy.warped(U.float()))
+    assert warp.log_steepness.max() > STEEPEST  # what it would have been
+    slopes = warp.with_slope(U.float())[1]
+    assert slopes.max() <= warp.log_slope.exp() + 12 * warp.log_steps.exp().sum()
 
 
 def test_it_takes_responses_in_units_of_their_deviation() -> None:

@@ -41,7 +41,7 @@ class Suggestion(NamedTuple):
     score: float
     """What the policy ranks by; comparable within one answer only."""
     mean: float | None
-    """The response expected, in units of y; None for policies that believe nothing, RL and Random."""
+    """The response expected, exceeded as likely as not, in units of y; None for policies that believe nothing."""
     deviation: float | None
     """The spread of the response that would be measured, noise included: half of the central 68 %."""
 

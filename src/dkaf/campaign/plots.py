@@ -110,10 +110,10 @@ def _draw_ranking(axes: "Axes", shown: Picture, name: str, minimise: bool) -> No
         axes.text(0.5, 0.5, "this policy expects nothing", ha="center", transform=axes.transAxes)
         return
     order = np.argsort(shown.mean if minimise else -shown.mean, kind="stable")[:RANKED]
-    mean, spread, ranks = shown.mean[order], 2 * shown.deviation[order], np.arange(1, len(order) + 1)
+    mean, spread, ranks = shown.mean[order], shown.deviation[order], np.arange(1, len(order) + 1)
     axes.set(title=f"What is expected of the {len(order)} best")
     axes.fill_between(
-        ranks, mean - spread, mean + spread, color=BLUE, alpha=0.18, linewidth=0, label="two standard deviations"
+        ranks, mean - spread, mean + spread, color=BLUE, alpha=0.18, linewidth=0, label="two times in three"
     )
     axes.plot(ranks, mean, color=BLUE, linewidth=2, label="expected")
     seen = [(rank, shown.values[row]) for rank, row in zip(ranks, order.tolist(), strict=True) if row in shown.values]

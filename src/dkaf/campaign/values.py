@@ -12,9 +12,9 @@ class Candidate(NamedTuple):
 
     id: str
     mean: float | None
-    """The response expected; None for policies that expect nothing."""
+    """The response expected, exceeded as likely as not; None for policies that expect nothing."""
     deviation: float | None
-    """Its standard deviation, noise included."""
+    """Its spread, noise included: half of the central 68 %."""
     score: float
     """What the policy ranks by; comparable within one answer only."""
     columns: dict[str, str]

@@ -41,6 +41,7 @@ try:
         from gpytorch.kernels import Kernel
         from gpytorch.likelihoods import GaussianLikelihood
         from gpytorch.models import ExactGP
+        from linear_operator import to_linear_operator
 except ImportError as error:
     raise InputError(
         f"dkaf.integrations.botorch needs BoTorch, which is not here ({error}); pip install 'dkaf[botorch]'"
@@ -112,7 +113,7 @@ class DkafModel(GPyTorchModel, ExactGP, FantasizeMixin):  # type: ignore[misc]
             mean, deviation = self.policy.in_units(believed.mean, believed.stddev)
             factor = deviation / believed.stddev
             covariance = factor.unsqueeze(-1) * believed.covariance_matrix * factor.unsqueeze(-2)
-            in_units = MultivariateNormal(mean, covariance)
+            in_units = MultivariateNormal(mean, to_linear_operator(covariance))  # factored where it is needed alone
         posterior = GPyTorchPosterior(in_units)
         return posterior if posterior_transform is None else posterior_transform(posterior)
 

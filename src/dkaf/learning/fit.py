@@ -207,9 +207,12 @@ def _take_over(policy: Policy, pretrained: Policy) -> None:
         for p in (policy, pretrained)
     ]
     if kernels[0] != kernels[1]:
+        shapes, theirs = kernels[0][1], kernels[1][1]
+        other = [name for name in (*shapes, *theirs) if shapes.get(name) != theirs.get(name)]
         raise InputError(
             f"a pretrained kernel has the form of the new policy's, that of method {pretrained.method} with "
-            f"{pretrained.n_features} {pretrained.inputs.kind} features is another; train it with the same settings"
+            f"{pretrained.n_features} {pretrained.inputs.kind} features is another"
+            f"{f' in prior.{other[0]}' if other else ''}; train it with the same settings"
         )
     policy.prior.load_state_dict(pretrained.prior.state_dict())
     policy.inputs.load_state_dict(pretrained.inputs.state_dict())

@@ -65,7 +65,7 @@ def scales_by_likelihood(policy: GaussianPolicy, unseen: PaddedTasks, seed: int,
         points = policy.prior.place(batch.x, batch.pool)
         return -policy.prior.log_likelihood(points, batch.y, batch.pool.mask).mean()
 
-    learn_scales(policy, unseen, loss, stream(seed, "scales by likelihood"), report)
+    learn_scales(policy, unseen, loss, stream(seed, "scales by likelihood"), report, warp=True)
 
 
 @torch.no_grad()

@@ -154,7 +154,7 @@ def scales_by_policy_gradient(
 
     before = copy.deepcopy(policy.state_dict())
     try:
-        learn_scales(policy, unseen, loss, stream(seed, "scales by policy gradient"), tell)
+        learn_scales(policy, unseen, loss, stream(seed, "scales by policy gradient"), tell, warp=False)
     except BaseException:  # half of the way is worse than none of it
         policy.load_state_dict(before)
         raise

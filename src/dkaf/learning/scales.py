@@ -31,13 +31,15 @@ def learn_scales(
     loss: Loss,
     draw: torch.Generator,
     report: Callable[[int], None],
+    *,
+    warp: bool,
 ) -> None:
     """Make the loss small by the scales alone. There is no choice of the best update: nothing is left to choose by."""
     settings = policy.settings
     policy.eval()
     with torch.no_grad():
         encoded = dataclasses.replace(tasks, x=policy.prior.represent(tasks.x))
-    with scales(policy) as learned:
+    with scales(policy, warp=warp) as learned:
         rate = settings.scale_learning_rate
         optimiser = torch.optim.Adam([{"params": learned, "lr": rate, "initial_lr": rate}])
         for update in range(1, settings.scale_updates + 1):
@@ -51,8 +53,8 @@ def learn_scales(
 
 
 @contextlib.contextmanager
-def scales(policy: GaussianPolicy) -> Iterator[list[nn.Parameter]]:
-    """Amplitude, length, noise, nu, the warp of responses, and a factor each of the linear part and the prior mean.
+def scales(policy: GaussianPolicy, *, warp: bool) -> Iterator[list[nn.Parameter]]:
+    """Amplitude, length, noise, nu, a factor each of the linear part and the prior mean; the warp if that is wanted.
 
     Inside, nothing else has a gradient; afterwards the factors are part of the weights.
     """
@@ -61,7 +63,7 @@ def scales(policy: GaussianPolicy) -> Iterator[list[nn.Parameter]]:
     scalars = [prior.log_amplitude, prior.log_length, prior.log_noise]
     if isinstance(policy, KernelPolicy) and policy.log_nu.requires_grad:
         scalars.append(policy.log_nu)
-    if prior.warp is not None:
+    if warp and prior.warp is not None:
         scalars += prior.warp.parameters()
     layers = [layer for layer in (prior.linear, prior.mean) if layer is not None]
     factors = [_Factor() for _ in layers]

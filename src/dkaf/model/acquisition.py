@@ -88,7 +88,7 @@ ACQUISITIONS: dict[str, Callable[[Outlook, Tensor], Tensor]] = {"mi": mi, "ei": 
 def _standardised(mean: Tensor, var: Tensor, best: Tensor) -> tuple[Tensor, Tensor]:
     """Deviations, and how many of them each mean lies above the best response.
 
-    Before any observation the best is 0: with scaled responses, the training tasks' average.
+    Before any observation the best is 0: with scaled responses that are not warped, the training tasks' average.
     """
     sigma = var.clamp_min(TINY).sqrt()
     best = best.where(best > -math.inf, 0.0)

@@ -203,7 +203,9 @@ class Prior(nn.Module):
 
     @property
     def noise(self) -> Float[Tensor, ""]:
-        return self.log_noise.exp() + self.noise_floor
+        """Above its floor, which is in the units of the warp: else these would grow until it is none."""
+        floor = self.noise_floor if self.warp is None else self.noise_floor * self.warp.usual_slope() ** 2
+        return self.log_noise.exp() + floor
 
     @torch.no_grad()
     def initialise(self, x: Rows, response_variance: float) -> None:

@@ -15,10 +15,12 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 CENTRES = (-2.0, -0.5, 1.0)  # to begin with, in deviations of the responses
 STEP = 0.1  # what each of them adds to begin with
-HALVINGS = 60  # of an interval that holds the inverse: more than double precision tells apart
+STEEPEST = math.log(12)  # of a bend; responses that occur often would else be likelier without end
+HALVINGS = 100  # of an interval that holds the inverse: more than double precision tells apart
 
 
 class Warp(nn.Module):
@@ -36,10 +38,14 @@ class Warp(nn.Module):
 
     def with_slope(self, u: Float[Tensor, "*shape"]) -> tuple[Float[Tensor, "*shape"], Float[Tensor, "*shape"]]:
         """g(u), and how steeply it rises there."""
-        slope, steps, steepness = self.log_slope.exp(), self.log_steps.exp(), self.log_steepness.exp()
+        slope, steps, steepness = self.log_slope.exp(), self.log_steps.exp(), self._steepness
         bends = torch.tanh(steepness * (u.unsqueeze(-1) - self.centres))
         g = slope * u + (bends * steps).sum(-1)
         return g, slope + ((1 - bends * bends) * (steps * steepness)).sum(-1)
+
+    @property
+    def _steepness(self) -> Float[Tensor, " i"]:
+        return self.log_steepness.clamp_max(STEEPEST).exp()
 
     @torch.no_grad()
     def usual_slope(self) -> float:
@@ -69,6 +75,7 @@ class _Inverse(torch.autograd.Function):
         return u
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradient: Tensor) -> tuple[Tensor, None]:
         (slope,) = ctx.saved_tensors
         return gradient[0] / slope, None

@@ -96,7 +96,9 @@ class KernelPolicy(GaussianPolicy):
         self.acquire = ACQUISITIONS["log_ei" if acquisition == "ei" and settings.log_ei else acquisition]
 
     def trained_by_gradient(self) -> list[nn.Parameter]:
-        return [p for p in self.parameters() if p.requires_grad] if self.method == "dkaf" else []
+        """All but the warp: searches of a few tasks bend it at will, and what comes of that on others is worse."""
+        warp = set() if self.prior.warp is None else set(self.prior.warp.parameters())
+        return [p for p in self.parameters() if p.requires_grad and p not in warp] if self.method == "dkaf" else []
 
     def learning_rates(self) -> dict[nn.Parameter, float]:
         """Likelihood has taught the encoder the training tasks by heart: it takes smaller steps, nu larger ones."""
@@ -111,7 +113,7 @@ class KernelPolicy(GaussianPolicy):
 
     @property
     def temperature(self) -> float:
-        """In units of the scores: those of the warped responses, or none, of log EI."""
+        """In units of the scores: those of the warped responses, or none, of log EI. No gradient needs it."""
         warp, temperature = self.prior.warp, super().temperature
         unitless = self.acquire is ACQUISITIONS["log_ei"]
         return temperature if warp is None or unitless else temperature * warp.usual_slope()

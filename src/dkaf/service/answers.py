@@ -21,7 +21,9 @@ Columns = Annotated[
 Mean = Annotated[
     float | None, Field(description="The response expected; null where nothing is expected yet.", examples=[6.4])
 ]
-Deviation = Annotated[float | None, Field(description="Its spread, noise included: half of the central 68 %.", examples=[0.8])]
+Deviation = Annotated[
+    float | None, Field(description="Its spread, noise included: half of the central 68 %.", examples=[0.8])
+]
 Budget = Annotated[int | None, Field(description="Evaluations in all; null: no limit.", examples=[20])]
 Left = Annotated[int | None, Field(description="Evaluations that are left; null: no limit.", examples=[18])]
 Minimise = Annotated[bool, Field(description="Whether smaller is better.", examples=[False])]

@@ -66,7 +66,7 @@ export function reasons({ mean, deviation, near }) {
   const expected =
     mean === null
       ? "Nothing is measured yet, so nothing is expected: chance picks."
-      : `It is expected to give ${number(mean)}, and probably between ${number(mean - 2 * deviation)} and ${number(mean + 2 * deviation)}. ` +
+      : `It is expected to give ${number(mean)}, and two times in three between ${number(mean - deviation)} and ${number(mean + deviation)}. ` +
         "A candidate is picked for a good value, for what is still unknown of it, or for both.";
   if (!near.length) return [el("p", {}, expected), el("p", {}, "No measured candidate is near it yet.")];
   const rows = near.map((other) =>
