@@ -63,6 +63,19 @@ def test_the_likelihood_is_a_density_of_the_responses_themselves() -> None:
     assert total == pytest.approx(1, abs=1e-6)
 
 
+def test_what_pads_a_task_counts_for_nothing() -> None:
+    policy, draw = warped_policy(2), torch.Generator().manual_seed(0)
+    z = torch.randn(9, 8, generator=draw, dtype=torch.float64)
+    rows, y = torch.arange(9).repeat(2, 1), torch.randn(2, 9, generator=draw, dtype=torch.float64)
+    mask = torch.arange(9) < torch.tensor([[9], [5]])
+    y[1, 5:] = 1e9
+    with torch.no_grad():
+        both = policy.prior.log_likelihood(policy.prior.place(z, Pool(rows, mask)), y, mask)
+        alone = Pool(rows[1:, :5], mask[1:, :5])
+        expected = policy.prior.log_likelihood(policy.prior.place(z, alone), y[1:, :5], alone.mask)
+    torch.testing.assert_close(both[1:], expected, rtol=1e-9, atol=1e-9)
+
+
 def test_likelihood_finds_the_map_that_made_responses_skewed() -> None:
     """Of exp(f) with f linear, the warp makes something nearly linear in f, and a likelier prior than none."""
     draw = np.random.default_rng(0)
@@ -144,14 +157,16 @@ def test_likelihood_alone_trains_it_and_a_file_keeps_it(tmp_path: Path) -> None:
 
 
 def test_a_file_from_before_there_was_a_warp_is_a_policy_without(tmp_path: Path) -> None:
-    policy = conformance.small_policy("dkl", "ei", "paper")
+    tasks = conformance.small_tasks(sizes=(20, 20, 20))
+    few: dict[str, Any] = conformance.TINY | {"queries": 3}
+    policy = dkaf.fit(tasks, tasks, "dkl", "ei", **few, learned_warp=False)
     description = policy.describe()
     del description["settings"]["learned_warp"]
     checkpoint.write(tmp_path / "old.safetensors", policy.state_dict(), description)
     old = dkaf.load(tmp_path / "old.safetensors")
     assert torch.equal(old.warped(U), U)
     with pytest.raises(InputError, match=r"prior\.warp\..*train it with the same settings"):
-        dkaf.fit(conformance.small_tasks(), acquisition="ei", pretrained=policy, width=32, queries=3)
+        dkaf.fit(tasks, tasks, acquisition="ei", pretrained=policy, **few)
 
 
 def test_the_floor_of_the_noise_grows_with_the_units_of_the_warp() -> None:
