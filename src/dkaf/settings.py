@@ -120,7 +120,7 @@ class Settings:
 
     # The kernel's scales, after either stage, on three validation tasks or more
     scale_updates: int = _setting(
-        0, "updates of amplitude, length, noise, warp, nu and the weights of linear part and mean", at_least=0
+        0, "updates of amplitude, length, noise, nu and the weights of linear part and mean, after those", at_least=0
     )
     scale_learning_rate: float = _setting(0.1, "Adam's learning rate for those", above=0)
 
