@@ -149,7 +149,7 @@ def _fit(
                     reinforce(policy, *padded, seed, log.policy_gradient)
                 if scaled is not None and before is not None:
                     scales_by_policy_gradient(scaled, before.tasks, seed, log.scales_by_policy_gradient)
-                    log.scales_learned, log.fell_back = True, before.restore_if_better()
+                    log.scales_learned, log.fell_back = True, before.restore_unless_better()
             log.next_stage("policy gradient")
         except KeyboardInterrupt:
             policy.training_log = replace(log.training(), stopped="interrupted")

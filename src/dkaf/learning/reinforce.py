@@ -78,17 +78,12 @@ def _searched_loss(
 
 def validation_gap(policy: Policy, tasks: PaddedTasks, seed: int) -> float:
     """Mean gap of greedy searches, in units of y; the same starts every time."""
-    return validation_gaps(policy, tasks, seed).mean().item()
-
-
-def validation_gaps(policy: Policy, tasks: PaddedTasks, seed: int) -> Float[Tensor, " tasks"]:
-    """Of each task its own."""
     settings = policy.settings
     draw, starts = stream(seed, "validation"), settings.validation_starts
     start = random_candidates(tasks.mask.repeat_interleave(starts, dim=0), settings.initial, draw)
     chosen = search_all(policy, tasks, start.unflatten(0, (-1, starts)), settings.queries, draw)
-    gap: Tensor = gaps(tasks.y, tasks.mask, chosen, settings.initial).mean(dim=(1, 2)) * policy.response_scale
-    return gap
+    gap: Tensor = gaps(tasks.y, tasks.mask, chosen, settings.initial).mean() * policy.response_scale
+    return gap.item()
 
 
 def choose_nu(policy: KernelPolicy, tasks: PaddedTasks, seed: int) -> None:
@@ -161,17 +156,15 @@ def scales_by_policy_gradient(
 
 
 class Before:
-    """A policy as it was, to go back to if what became of it is worse on the validation tasks."""
+    """A policy as it was, to go back to unless what became of it is better on the validation tasks."""
 
     def __init__(self, policy: Policy, tasks: PaddedTasks, seed: int) -> None:
         self.policy, self.tasks, self.seed = policy, tasks, seed
         self._weights = copy.deepcopy(policy.state_dict())
-        self._gaps = validation_gaps(policy, tasks, seed)
+        self._gap = validation_gap(policy, tasks, seed)
 
-    def restore_if_better(self) -> bool:
-        """By more than the difference's standard error over tasks."""
-        worse = validation_gaps(self.policy, self.tasks, self.seed) - self._gaps
-        better = bool(worse.mean() > worse.std() / len(worse) ** 0.5)
-        if better:
+    def restore_unless_better(self) -> bool:
+        restored = validation_gap(self.policy, self.tasks, self.seed) >= self._gap
+        if restored:
             self.policy.load_state_dict(self._weights)
-        return better
+        return restored
