@@ -49,6 +49,16 @@ def test_it_rises_and_its_slope_and_inverse_are_its_own(seed: int) -> None:
     assert torch.autograd.gradcheck(warp.inverse, g.clone().requires_grad_())
 
 
+def test_the_inverse_is_found_whatever_the_bends_are() -> None:
+    """Newton's steps alone leave the bounds, or go to and fro between them."""
+    for seed in range(200):
+        warp = some_warp(seed)
+        warp.log_steps += 2.0
+        warp.log_steepness += 1.0
+        u = 3 * U
+        torch.testing.assert_close(warp.inverse(warp(u)), u, rtol=1e-11, atol=1e-11)
+
+
 def test_the_likelihood_is_a_density_of_the_responses_themselves() -> None:
     """It integrates to one over y, which it would not without the warp's slope."""
     policy = warped_policy(1)

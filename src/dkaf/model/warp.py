@@ -20,7 +20,7 @@ from torch.autograd.function import once_differentiable
 CENTRES = (-2.0, -0.5, 1.0)  # to begin with, in deviations of the responses
 STEP = 0.1  # what each of them adds to begin with
 STEEPEST = math.log(12)  # of a bend; responses that occur often would else be likelier without end
-HALVINGS = 100  # of an interval that holds the inverse: more than double precision tells apart
+ROUNDS = 200  # of the inverse at most; ten are usual, and halving alone would need no more
 
 
 class Warp(nn.Module):
@@ -60,17 +60,22 @@ class Warp(nn.Module):
 
 
 class _Inverse(torch.autograd.Function):
-    """By halving: g lies between its asymptotes, which are lines."""
+    """By Newton's steps between bounds, and halving where one leaves them: g lies between its asymptotes, two lines."""
 
     @staticmethod
     def forward(ctx: Any, g: Tensor, warp: Warp) -> Tensor:
         slope, most = warp.log_slope.exp(), warp.log_steps.exp().sum()
         low, high = (g - most) / slope, (g + most) / slope
-        for _ in range(HALVINGS):
-            middle = 0.5 * (low + high)
-            above = warp(middle) > g
-            low, high = torch.where(above, low, middle), torch.where(above, middle, high)
-        u = 0.5 * (low + high)
+        u, tiny = 0.5 * (low + high), 4 * torch.finfo(low.dtype).eps
+        for _ in range(ROUNDS):
+            value, slope = warp.with_slope(u)
+            above = value > g
+            low, high = torch.where(above, low, u), torch.where(above, u, high)
+            newton = u - (value - g) / slope
+            stays = ((low < newton) & (newton < high)) | (newton == u)
+            last, u = u, torch.where(stays, newton, 0.5 * (low + high))
+            if not ((u - last).abs() > tiny * (1 + u.abs())).any():
+                break
         ctx.save_for_backward(warp.with_slope(u)[1])
         return u
 

@@ -58,7 +58,7 @@ class GaussianPolicy(Policy):
         """Beliefs in units of y. Where responses are warped: the median, and half of the central 68 %."""
         warp, scale = self.prior.warp, self.response_scale
         if warp is not None:
-            mean, low, high = (warp.inverse(mean + sign * deviation) for sign in (0, -1, 1))
+            mean, low, high = warp.inverse(torch.stack((mean, mean - deviation, mean + deviation))).unbind()
             deviation = 0.5 * (high - low)
         return self.response_shift + scale * mean, scale * deviation
 
