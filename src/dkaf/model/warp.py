@@ -60,21 +60,26 @@ class Warp(nn.Module):
 
 
 class _Inverse(torch.autograd.Function):
-    """By Newton's steps between bounds, and halving where one leaves them: g lies between its asymptotes, two lines."""
+    """By Newton's steps, and halving where one leaves the bounds or is hardly shorter than the last.
+
+    g lies between its asymptotes, two lines, which give the first bounds.
+    """
 
     @staticmethod
     def forward(ctx: Any, g: Tensor, warp: Warp) -> Tensor:
         slope, most = warp.log_slope.exp(), warp.log_steps.exp().sum()
         low, high = (g - most) / slope, (g + most) / slope
-        u, tiny = 0.5 * (low + high), 4 * torch.finfo(low.dtype).eps
+        u, step, tiny = 0.5 * (low + high), high - low, 4 * torch.finfo(low.dtype).eps
         for _ in range(ROUNDS):
             value, slope = warp.with_slope(u)
             above = value > g
             low, high = torch.where(above, low, u), torch.where(above, u, high)
             newton = u - (value - g) / slope
-            stays = ((low < newton) & (newton < high)) | (newton == u)
-            last, u = u, torch.where(stays, newton, 0.5 * (low + high))
-            if not ((u - last).abs() > tiny * (1 + u.abs())).any():
+            way, rounding = (newton - u).abs(), tiny * (1 + u.abs())
+            shorter = (low <= newton) & (newton <= high) & (2 * way <= step) | (way <= rounding)
+            last, u = u, torch.where(shorter, newton, 0.5 * (low + high))
+            step = (u - last).abs()
+            if not (step > rounding).any():
                 break
         ctx.save_for_backward(warp.with_slope(u)[1])
         return u
