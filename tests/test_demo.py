@@ -98,7 +98,8 @@ def tiny_run(out: Path, jobs: int, monkeypatch: pytest.MonkeyPatch) -> Demo:
         monkeypatch.setattr(f"dkaf.experiments.demo.{name}", size)
     shown: list[tuple[str, str]] = []
     demo = run_demo(out, 0, jobs, lambda label, stage, *_: shown.append((label, stage)), **conformance.TINY)
-    assert ("Ours", "policy gradient") in shown
+    for acquisition in ("mi", "ei", "ucb"):
+        assert ("Ours", f"policy gradient, {acquisition}") in shown
     return demo
 
 
@@ -108,7 +109,9 @@ def test_the_demo_gives_the_same_numbers_on_one_worker_or_two(tmp_path: Path, mo
         assert first.method == second.method
         np.testing.assert_array_equal(first.result.gaps, second.result.gaps)
     policies = [dkaf.load(tmp_path / "1" / f"{method}.safetensors") for method in METHODS]
-    assert [policy.method for policy in policies] == list(METHODS)
+    assert METHODS[0] == "dkaf"  # of which a few updates make nothing that searches better than a GP, or chance
+    assert policies[0].method in ("dkaf", "gp", "random")
+    assert [policy.method for policy in policies[1:]] == list(METHODS[1:])
     assert len(dkaf.TaskSet.load(tmp_path / "2" / "test.npz")) == 3
 
 

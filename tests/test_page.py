@@ -386,7 +386,7 @@ def test_what_was_told_is_shown_digit_by_digit_and_candidates_are_counted_once(
     expect(page.locator(".chart.ranking .tick").first).to_be_visible()
     assert "-0" not in ticks.all_inner_texts()
     assert page.evaluate("[...document.querySelectorAll('.chart .tick')].every((tick) => tick.getBBox().x >= 14)")
-    page.locator(".swatches").scroll_into_view_if_needed()
+    expect(page.locator(".swatches")).to_be_visible()  # news may put another in its place while one scrolls to it
     assert page.evaluate("new Set([...document.querySelectorAll('.swatch')].map((s) => s.offsetTop)).size") == 1
     page.goto(service.address)
     expect(page.locator(".card").filter(has_text="digits")).to_contain_text("4 measurements, 60 candidates")
