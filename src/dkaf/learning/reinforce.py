@@ -138,21 +138,36 @@ def scales_by_policy_gradient(
 
     `report` gets every update's number and, with the last, the validation gap.
     """
+    last = policy.settings.scale_updates
 
     def loss(encoded: PaddedTasks, tasks: Int[Tensor, " s"], draw: torch.Generator) -> Float[Tensor, ""]:
         batch, start = _drawn_searches(policy, encoded, tasks, draw)
         return _searched_loss(policy, policy.place(batch.x, batch.pool), batch, start, draw)
 
     def tell(update: int) -> None:
-        last = update == policy.settings.scale_updates
-        report(update, validation_gap(policy, unseen, seed) if last else None)
+        if update < last:
+            report(update, None)
 
     before = copy.deepcopy(policy.state_dict())
     try:
         learn_scales(policy, unseen, loss, stream(seed, "scales by policy gradient"), tell, warp=False)
-    except BaseException:  # half of the way is worse than none of it
+        report(last, _turn_half_back_if_better(policy, before, unseen, seed))
+    except BaseException:  # interrupted, it may be anywhere
         policy.load_state_dict(before)
         raise
+
+
+def _turn_half_back_if_better(policy: Policy, before: dict[str, Tensor], tasks: PaddedTasks, seed: int) -> float:
+    """A few tasks lead too far at times: the whole way from `before`, or half of it, by the validation gap it gives."""
+    there, whole = copy.deepcopy(policy.state_dict()), validation_gap(policy, tasks, seed)
+    with torch.no_grad():
+        for name, parameter in policy.named_parameters():
+            parameter.lerp_(before[name], 0.5)
+    half = validation_gap(policy, tasks, seed)
+    if half < whole:
+        return half
+    policy.load_state_dict(there)
+    return whole
 
 
 class Before:

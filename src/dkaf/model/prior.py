@@ -17,6 +17,7 @@ from dkaf.model.posterior import log_likelihood
 from dkaf.model.warp import Warp
 
 NOISE_FLOOR = 1e-4  # of the responses' variance; keeps factorisations sound in single precision with duplicates
+BESIDE_LINEAR = 0.03  # of the responses' variance: where the RBF part starts that has a linear part beside it
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,7 +210,11 @@ class Prior(nn.Module):
 
     @torch.no_grad()
     def initialise(self, x: Rows, response_variance: float) -> None:
-        """Start the kernel at the scale of the data: amplitude, a tenth of it as noise, the usual squared distance."""
+        """Start the kernel at the scale of the data: amplitude, a tenth of it as noise, the usual squared distance.
+
+        Beside a linear part the RBF part starts small: a large one with a long length is a linear part of its own, which
+        likelihood finds first and leaves late. docs/research/lower-gap.md.
+        """
         z = self.represent(x)
         if isinstance(z, SparseRows):
             centre, square = torch.from_numpy(z.matrix.mean(axis=0)).to(z.device), z.square().mean()
@@ -217,8 +222,9 @@ class Prior(nn.Module):
             centre, square = z.mean(0), z.square().sum(1).mean()
         # E|z - z'|^2 is twice the variance. Below the floor, differences would be of rounding, or of dropout alone.
         distance = (2 * (square - centre.square().sum())).clamp_min(1e-4 * square).clamp_min(1e-12)
-        self.log_amplitude.fill_(response_variance).log_()
-        self.log_noise.fill_(0.1 * response_variance).log_()
+        amplitude = response_variance if self.linear is None else BESIDE_LINEAR * response_variance
+        self.log_amplitude.fill_(amplitude).log_()
+        self.log_noise.fill_(0.1 * amplitude).log_()
         self.noise_floor.fill_(NOISE_FLOOR * response_variance)
         self.log_length.copy_(distance.log())
 
