@@ -85,6 +85,7 @@ def test_the_best_validated_policy_is_kept() -> None:
     policy = dkaf.fit(
         tasks,
         tasks,
+        acquisition="mi",
         **conformance.TINY | {"updates": 12, "learning_rate": 0.3, "validation_starts": 4, "scale_updates": 0},
         queries=3,
     )

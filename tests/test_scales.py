@@ -114,10 +114,11 @@ def test_likelihood_makes_unseen_tasks_likelier_by_the_scales_alone(tasks: Tasks
 def test_the_policy_gradient_mends_scales_that_search_badly(tasks: Tasks, acquisition: str) -> None:
     """With far too much noise nothing is learned from what was observed, and a search goes where the prior mean is."""
     policy = pretrained(tasks, acquisition, validation_starts=8)
+    policy.settings = policy.settings.override(scale_updates=100)
     unseen = PaddedTasks.of(policy, tasks[1])
     good = validation_gap(policy, unseen, 0)
     with torch.no_grad():
-        policy.prior.log_noise += 6
+        policy.prior.log_noise += 9
     before, bad = weights(policy), validation_gap(policy, unseen, 0)
     scales_by_policy_gradient(policy, unseen, 0, quiet)
     mended = validation_gap(policy, unseen, 0)
@@ -158,12 +159,39 @@ def test_the_loss_of_encoded_rows_is_that_of_the_rows(tasks: Tasks, monkeypatch:
 
 
 def test_a_training_ends_with_the_scales_and_says_so(tasks: Tasks) -> None:
-    policy = dkaf.fit(*tasks, acquisition="ucb", **FEW)
+    policy = dkaf.fit(*tasks, acquisition="ucb", seed=3, **FEW)
     log = policy.training_log
     assert (log.updates, log.best_update) == (41, 41)
     assert "did all 1 updates, then 40 of the kernel's scales on the validation tasks" in log.in_words()
     unseen = PaddedTasks.of(policy, tasks[1])
-    assert dict(log.validation)[41] == pytest.approx(validation_gap(policy, unseen, 0))
+    assert dict(log.validation)[41] == pytest.approx(validation_gap(policy, unseen, 3))
+
+
+@pytest.mark.parametrize(("first", "step", "way"), [(0, 9, 0.5), (9, -9, 1.0)])
+def test_scales_go_half_of_the_way_where_that_is_better(
+    tasks: Tasks, monkeypatch: pytest.MonkeyPatch, first: float, step: float, way: float
+) -> None:
+    """Of a way to far too much noise half is better, of the way back the whole."""
+    policy = pretrained(tasks, validation_starts=8)
+    unseen, good = PaddedTasks.of(policy, tasks[1]), policy.prior.log_noise.item()
+    told: list[float | None] = []
+
+    def gap_with(log_noise: float) -> float:
+        with torch.no_grad():
+            policy.prior.log_noise.fill_(log_noise)
+        return validation_gap(policy, unseen, 0)
+
+    def learn(policy: KernelPolicy, *_: Any, **__: Any) -> None:
+        with torch.no_grad():
+            policy.prior.log_noise += step
+
+    monkeypatch.setattr(reinforce_module, "learn_scales", learn)
+    gaps = {share: gap_with(good + first + share * step) for share in (0.5, 1.0)}
+    gap_with(good + first)
+    scales_by_policy_gradient(policy, unseen, 0, lambda update, gap: told.append(gap))
+    assert min(gaps, key=lambda share: gaps[share]) == way
+    assert policy.prior.log_noise.item() == pytest.approx(good + first + way * step, abs=1e-5)
+    assert told == [pytest.approx(gaps[way])]
 
 
 def test_without_validation_tasks_the_scales_stay(tasks: Tasks) -> None:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from dkaf.learning.choose import WITHOUT_VALIDATION, Report, choose, large_enoug
 from dkaf.learning.episodes import PaddedTasks, check_budget
 from dkaf.learning.pretrain import pretrain, scales_by_likelihood
 from dkaf.learning.progress import Progress
-from dkaf.learning.reinforce import Before, choose_nu, reinforce, scales_by_policy_gradient
+from dkaf.learning.reinforce import Before, Settled, choose_nu, reinforce, scales_by_policy_gradient
 from dkaf.learning.scales import FEWEST
 from dkaf.model.inputs import Inputs
 from dkaf.policies import GaussianPolicy, KernelPolicy, Policy, Training, build, checked_device
@@ -137,7 +137,7 @@ def _fit(
             scaled = None if unseen is None or len(unseen) < FEWEST else _with_scales(policy)
             if isinstance(policy, GaussianPolicy) and settings.pretrain_updates and pretrained is None:
                 with global_stream(seed, "likelihood dropout"):
-                    pretrain(policy, *padded, seed, log.likelihood)
+                    log.pretrain_updates = pretrain(policy, *padded, seed, log.likelihood)
                 if scaled is not None and unseen is not None:
                     scales_by_likelihood(scaled, unseen, seed, log.scales_by_likelihood)
             if isinstance(policy, KernelPolicy) and settings.learned_nu and unseen is not None:
@@ -145,11 +145,14 @@ def _fit(
             log.next_stage("likelihood")
             if policy.trained_by_gradient() and settings.updates:
                 before = None if scaled is None or unseen is None else Before(policy, unseen, seed)
+                # The best update by so few tasks is a matter of luck. Where more follows, the last is better.
+                keep: Literal["best", "last"] = "best" if before is None else "last"
                 with global_stream(seed, "policy gradient dropout"):
-                    reinforce(policy, *padded, seed, log.policy_gradient)
+                    reinforce(policy, *padded, seed, log.policy_gradient, keep=keep)
+                log.kept_last = keep == "last"
                 if scaled is not None and before is not None:
                     scales_by_policy_gradient(scaled, before.tasks, seed, log.scales_by_policy_gradient)
-                    log.scales_learned, log.fell_back = True, before.restore_unless_better()
+                    log.settle(before.settle())
             log.next_stage("policy gradient")
         except KeyboardInterrupt:
             policy.training_log = replace(log.training(), stopped="interrupted")
@@ -234,8 +237,8 @@ class _Log:
         self.seconds: dict[str, float] = {}
         self.pretrain_updates = 0
         self.updates = 0
-        self.scales_learned = False
-        self.fell_back = False
+        self.kept_last = False
+        self.settled: Settled | None = None
         self.curve: list[tuple[int, float]] = []
 
     def take_over(self, other: Training) -> None:
@@ -247,9 +250,9 @@ class _Log:
         self.seconds[finished] = self.seconds.get(finished, 0.0) + now - self.began
         self.began = now
 
-    def likelihood(self, update: int) -> None:
+    def likelihood(self, start: int, update: int) -> None:
         self.pretrain_updates = update
-        self._tell("likelihood", update, self.settings.pretrain_updates)
+        self._tell("likelihood, another start" if start else "likelihood", update, self.settings.pretrain_updates)
 
     def policy_gradient(self, update: int, gap: float | None) -> None:
         self.updates = update
@@ -260,10 +263,12 @@ class _Log:
     def scales_by_likelihood(self, update: int) -> None:
         self._tell("scales by likelihood", update, self.settings.scale_updates)
 
-    def scales_by_policy_gradient(self, update: int, gap: float | None) -> None:
-        if gap is not None:
-            self.curve.append((self.updates + update, gap))
+    def scales_by_policy_gradient(self, update: int) -> None:
         self._tell("scales by policy gradient", update, self.settings.scale_updates)
+
+    def settle(self, settled: Settled) -> None:
+        self.settled = settled
+        self.curve.append((self.updates + self.settings.scale_updates, settled.gap))
 
     def _tell(self, stage: str, update: int, updates: int) -> None:
         if self.progress is not None:
@@ -283,13 +288,14 @@ class _Log:
             )
         else:
             stopped = f"did all {self.updates} updates"
-        # Scales that were interrupted are as if they had not been begun.
-        curve = self.curve if self.scales_learned else [point for point in self.curve if point[0] <= self.updates]
-        best, updates = min(curve, key=lambda point: point[1])[0] if curve else self.updates, self.updates
-        if self.scales_learned:
+        curve, updates = self.curve, self.updates
+        best = min(curve, key=lambda point: point[1])[0] if curve and not self.kept_last else updates
+        if self.settled is not None:
             stopped += f", then {settings.scale_updates} of the kernel's scales on the validation tasks"
+            if self.settled.kept == 0.5:
+                stopped += ", and went half of the way back"
             updates += settings.scale_updates
-            best = 0 if self.fell_back else updates
+            best = updates if self.settled.kept else 0
         return Training(
             pretrain_updates=self.pretrain_updates,
             updates=updates,

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -78,12 +78,17 @@ def _searched_loss(
 
 def validation_gap(policy: Policy, tasks: PaddedTasks, seed: int) -> float:
     """Mean gap of greedy searches, in units of y; the same starts every time."""
+    return validation_gaps(policy, tasks, seed).mean().item()
+
+
+def validation_gaps(policy: Policy, tasks: PaddedTasks, seed: int) -> Float[Tensor, " tasks"]:
+    """The same, of each task."""
     settings = policy.settings
     draw, starts = stream(seed, "validation"), settings.validation_starts
     start = random_candidates(tasks.mask.repeat_interleave(starts, dim=0), settings.initial, draw)
     chosen = search_all(policy, tasks, start.unflatten(0, (-1, starts)), settings.queries, draw)
-    gap: Tensor = gaps(tasks.y, tasks.mask, chosen, settings.initial).mean() * policy.response_scale
-    return gap.item()
+    gap: Tensor = gaps(tasks.y, tasks.mask, chosen, settings.initial).mean(dim=(1, 2)) * policy.response_scale
+    return gap
 
 
 def choose_nu(policy: KernelPolicy, tasks: PaddedTasks, seed: int) -> None:
@@ -103,15 +108,19 @@ def reinforce(
     validation: PaddedTasks | None,
     seed: int,
     report: Callable[[int, float | None], None],
+    *,
+    keep: Literal["best", "last"],
 ) -> None:
-    """Train by policy gradient; keep the weights that were best on the validation tasks, also if interrupted.
+    """Train by policy gradient; keep the weights that were best on the validation tasks, or the last ones.
 
-    `report` gets every update's number and, after a validation, its gap in units of y; update 0 is before the first.
+    Interrupted, the best are kept. `report` gets every update's number and, after a validation, its gap in units of y;
+    update 0 is before the first.
     """
     settings = policy.settings
     optimiser = optimiser_of(policy.learning_rates(), settings.weight_decay)
     draw = stream(seed, "policy gradient")
     best = BestWeights(policy, settings.patience)
+    finished = False
     try:
         for update in range(settings.updates + 1):
             if update > 0:
@@ -127,59 +136,74 @@ def reinforce(
             report(update, gap)
             if best.waited_enough(update):
                 break
+        finished = True
     finally:
-        best.restore()
+        if keep == "best" or not finished:
+            best.restore()
+        policy.eval()
 
 
 def scales_by_policy_gradient(
-    policy: KernelPolicy, unseen: PaddedTasks, seed: int, report: Callable[[int, float | None], None]
+    policy: KernelPolicy, unseen: PaddedTasks, seed: int, report: Callable[[int], None]
 ) -> None:
     """The scales that make searches of tasks short which the encoder has not seen; none of it if interrupted.
 
-    `report` gets every update's number and, with the last, the validation gap.
+    They go half of the way: the tasks are few, and where they lead is a little too far for others.
     """
-    last = policy.settings.scale_updates
 
     def loss(encoded: PaddedTasks, tasks: Int[Tensor, " s"], draw: torch.Generator) -> Float[Tensor, ""]:
         batch, start = _drawn_searches(policy, encoded, tasks, draw)
         return _searched_loss(policy, policy.place(batch.x, batch.pool), batch, start, draw)
 
-    def tell(update: int) -> None:
-        if update < last:
-            report(update, None)
-
     before = copy.deepcopy(policy.state_dict())
     try:
-        learn_scales(policy, unseen, loss, stream(seed, "scales by policy gradient"), tell, warp=False)
-        report(last, _turn_half_back_if_better(policy, before, unseen, seed))
-    except BaseException:  # interrupted, it may be anywhere
+        learn_scales(policy, unseen, loss, stream(seed, "scales by policy gradient"), report, warp=False)
+    except BaseException:  # it may be anywhere
         policy.load_state_dict(before)
         raise
+    _go_back(policy, before, 0.5)
 
 
-def _turn_half_back_if_better(policy: Policy, before: dict[str, Tensor], tasks: PaddedTasks, seed: int) -> float:
-    """A few tasks lead too far at times: the whole way from `before`, or half of it, by the validation gap it gives."""
-    there, whole = copy.deepcopy(policy.state_dict()), validation_gap(policy, tasks, seed)
-    with torch.no_grad():
-        for name, parameter in policy.named_parameters():
-            parameter.lerp_(before[name], 0.5)
-    half = validation_gap(policy, tasks, seed)
-    if half < whole:
-        return half
-    policy.load_state_dict(there)
-    return whole
+@torch.no_grad()
+def _go_back(policy: Policy, before: dict[str, Tensor], share: float) -> None:
+    """A share of the way to what the weights were."""
+    for name, parameter in policy.named_parameters():
+        parameter.lerp_(before[name], share)
+
+
+class Settled(NamedTuple):
+    """What became of a training."""
+
+    kept: float
+    """How much of the way was kept: all, half or none of it."""
+    gap: float
+    """On the validation tasks, of what was kept, or of what would have been."""
 
 
 class Before:
-    """A policy as it was, to go back to unless what became of it is better on the validation tasks."""
+    """A policy as it was: what became of it is held against that on the validation tasks."""
 
     def __init__(self, policy: Policy, tasks: PaddedTasks, seed: int) -> None:
         self.policy, self.tasks, self.seed = policy, tasks, seed
         self._weights = copy.deepcopy(policy.state_dict())
-        self._gap = validation_gap(policy, tasks, seed)
+        self._gaps = validation_gaps(policy, tasks, seed)
 
-    def restore_unless_better(self) -> bool:
-        restored = validation_gap(self.policy, self.tasks, self.seed) >= self._gap
-        if restored:
+    def settle(self) -> Settled:
+        """Keep the whole way or half of it, whichever is better; none where it is worse by more than its error.
+
+        Not where it is worse at all: by likelihood these tasks chose when to stop, nu and the scales, and are kinder to
+        what came of that than others will be.
+        """
+        there = copy.deepcopy(self.policy.state_dict())
+        whole = validation_gaps(self.policy, self.tasks, self.seed)
+        _go_back(self.policy, self._weights, 0.5)
+        half = validation_gaps(self.policy, self.tasks, self.seed)
+        kept, best = (1.0, whole) if whole.mean() <= half.mean() else (0.5, half)
+        worse = best - self._gaps
+        error = worse.std() / len(worse) ** 0.5
+        if worse.mean() > error or torch.equal(best, self._gaps):
             self.policy.load_state_dict(self._weights)
-        return restored
+            kept = 0.0
+        elif kept == 1.0:
+            self.policy.load_state_dict(there)
+        return Settled(kept, best.mean().item())

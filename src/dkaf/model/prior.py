@@ -4,6 +4,7 @@ S pools of N candidates, d values a representation, p features of the linear par
 """
 
 import functools
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,10 @@ from dkaf.model.posterior import log_likelihood
 from dkaf.model.warp import Warp
 
 NOISE_FLOOR = 1e-4  # of the responses' variance; keeps factorisations sound in single precision with duplicates
-BESIDE_LINEAR = 0.03  # of the responses' variance: where the RBF part starts that has a linear part beside it
+NOISE = 0.1  # of the amplitude, to begin with
+NOISE_BESIDE_LINEAR = 0.01  # the same, where a linear part takes most of what is to be explained
+SMALL = 0.03  # of the amplitude, and SMALL_NOISE of the noise, in another start
+SMALL_NOISE = 0.3
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,11 +214,7 @@ class Prior(nn.Module):
 
     @torch.no_grad()
     def initialise(self, x: Rows, response_variance: float) -> None:
-        """Start the kernel at the scale of the data: amplitude, a tenth of it as noise, the usual squared distance.
-
-        Beside a linear part the RBF part starts small: a large one with a long length is a linear part of its own, which
-        likelihood finds first and leaves late. docs/research/lower-gap.md.
-        """
+        """Start the kernel at the scale of the data: amplitude, a part of it as noise, the usual squared distance."""
         z = self.represent(x)
         if isinstance(z, SparseRows):
             centre, square = torch.from_numpy(z.matrix.mean(axis=0)).to(z.device), z.square().mean()
@@ -222,11 +222,19 @@ class Prior(nn.Module):
             centre, square = z.mean(0), z.square().sum(1).mean()
         # E|z - z'|^2 is twice the variance. Below the floor, differences would be of rounding, or of dropout alone.
         distance = (2 * (square - centre.square().sum())).clamp_min(1e-4 * square).clamp_min(1e-12)
-        amplitude = response_variance if self.linear is None else BESIDE_LINEAR * response_variance
-        self.log_amplitude.fill_(amplitude).log_()
-        self.log_noise.fill_(0.1 * amplitude).log_()
+        self.log_amplitude.fill_(response_variance).log_()
+        self.log_noise.fill_((NOISE if self.linear is None else NOISE_BESIDE_LINEAR) * response_variance).log_()
         self.noise_floor.fill_(NOISE_FLOOR * response_variance)
         self.log_length.copy_(distance.log())
+
+    @torch.no_grad()
+    def start_small(self) -> None:
+        """Another start, with most left to the linear part.
+
+        A large RBF part of a long length is a linear part of its own, which likelihood finds first and leaves late.
+        """
+        self.log_amplitude.add_(math.log(SMALL))
+        self.log_noise.add_(math.log(SMALL_NOISE))
 
     def represent(self, x: Rows) -> Rows:
         return x if self.encoder is None else encode(self.encoder, x)
