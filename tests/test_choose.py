@@ -104,7 +104,7 @@ def test_every_contender_tells_its_progress_under_its_name() -> None:
     dkaf.fit(tasks, tasks, **SMALL, progress=told.append)
     stages = list(dict.fromkeys(news.stage for news in told))
     trained = [f"{stage}, {a}" for a in ACQUISITIONS for stage in ("policy gradient", "scales by policy gradient")]
-    assert stages == ["likelihood", "scales by likelihood", *trained, "likelihood, gp"]
+    assert stages == ["likelihood", "likelihood, another start", "scales by likelihood", *trained, "likelihood, gp"]
 
 
 @pytest.mark.parametrize(

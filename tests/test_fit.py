@@ -118,6 +118,7 @@ def test_progress_is_told_after_every_update() -> None:
     dkaf.fit(tasks, tasks, "dkaf", "mi", **conformance.TINY, queries=3, progress=told.append)
     assert [(p.stage, p.update, p.updates) for p in told] == [
         *[("likelihood", update, 3) for update in (1, 2, 3)],
+        *[("likelihood, another start", update, 3) for update in (1, 2, 3)],
         *[("scales by likelihood", update, 2) for update in (1, 2)],
         *[("policy gradient", update, 2) for update in (0, 1, 2)],
         *[("scales by policy gradient", update, 2) for update in (1, 2)],

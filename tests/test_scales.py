@@ -16,6 +16,7 @@ from dkaf.learning.episodes import PaddedTasks
 from dkaf.learning.pretrain import _validation_loss, scales_by_likelihood
 from dkaf.learning.reinforce import Before, policy_gradient_loss, scales_by_policy_gradient, validation_gap
 from dkaf.learning.scales import Loss, learn_scales, scales
+from dkaf.model.prior import Prior
 from dkaf.policies import KernelPolicy
 
 Tasks = tuple[dkaf.TaskSet, dkaf.TaskSet]
@@ -99,6 +100,51 @@ def test_the_papers_model_has_four_scales_or_three(tasks: Tasks) -> None:
             assert len(learned) == count
 
 
+def noisier(by: float) -> Callable[[Prior], None]:
+    def change(prior: Prior) -> None:
+        prior.log_noise.data += by
+
+    return change
+
+
+@pytest.mark.parametrize("second", ["worse", "better"])
+def test_of_two_starts_the_likelier_end_is_kept(tasks: Tasks, monkeypatch: pytest.MonkeyPatch, second: str) -> None:
+    """From far too much noise there is no way back in so few updates."""
+    monkeypatch.setattr(Prior, "start_small", noisier(0))
+    good = weights(pretrained(tasks, dropout=0.0))
+    if second == "worse":
+        monkeypatch.setattr(Prior, "start_small", noisier(12))
+    else:
+        initialise = Prior.initialise
+
+        def spoiled(prior: Prior, *arguments: Any) -> None:
+            initialise(prior, *arguments)
+            noisier(12)(prior)
+
+        monkeypatch.setattr(Prior, "initialise", spoiled)
+        monkeypatch.setattr(Prior, "start_small", noisier(-12))
+    after = weights(pretrained(tasks, dropout=0.0))
+    for name, weight in good.items():
+        torch.testing.assert_close(after[name], weight, rtol=1e-3, atol=1e-3)
+
+
+def test_there_is_one_start_without_a_linear_part_or_validation_tasks(tasks: Tasks) -> None:
+    stages: list[str] = []
+    few = FEW | {"pretrain_updates": 2, "scale_updates": 0}
+    for validation, features in ((None, 4), (tasks[1], 0), (tasks[1], 4)):
+        stages.append("")
+        dkaf.fit(
+            tasks[0],
+            validation,
+            "dkl",
+            "ei",
+            **few | {"linear_features": features},
+            progress=lambda p: stages.append(p.stage),
+        )
+    one = ["", "likelihood", "likelihood"]
+    assert stages == [*one, *one, *one, *["likelihood, another start"] * 2]
+
+
 def test_likelihood_makes_unseen_tasks_likelier_by_the_scales_alone(tasks: Tasks) -> None:
     policy = pretrained(tasks)
     unseen = PaddedTasks.of(policy, tasks[1])
@@ -167,31 +213,20 @@ def test_a_training_ends_with_the_scales_and_says_so(tasks: Tasks) -> None:
     assert dict(log.validation)[41] == pytest.approx(validation_gap(policy, unseen, 3))
 
 
-@pytest.mark.parametrize(("first", "step", "way"), [(0, 9, 0.5), (9, -9, 1.0)])
-def test_scales_go_half_of_the_way_where_that_is_better(
-    tasks: Tasks, monkeypatch: pytest.MonkeyPatch, first: float, step: float, way: float
-) -> None:
-    """Of a way to far too much noise half is better, of the way back the whole."""
-    policy = pretrained(tasks, validation_starts=8)
-    unseen, good = PaddedTasks.of(policy, tasks[1]), policy.prior.log_noise.item()
-    told: list[float | None] = []
-
-    def gap_with(log_noise: float) -> float:
-        with torch.no_grad():
-            policy.prior.log_noise.fill_(log_noise)
-        return validation_gap(policy, unseen, 0)
+def test_scales_go_half_of_the_way_that_the_tasks_lead(tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = pretrained(tasks)
+    before = weights(policy)
 
     def learn(policy: KernelPolicy, *_: Any, **__: Any) -> None:
         with torch.no_grad():
-            policy.prior.log_noise += step
+            policy.prior.log_noise += 3
+            policy.log_nu -= 1
 
     monkeypatch.setattr(reinforce_module, "learn_scales", learn)
-    gaps = {share: gap_with(good + first + share * step) for share in (0.5, 1.0)}
-    gap_with(good + first)
-    scales_by_policy_gradient(policy, unseen, 0, lambda update, gap: told.append(gap))
-    assert min(gaps, key=lambda share: gaps[share]) == way
-    assert policy.prior.log_noise.item() == pytest.approx(good + first + way * step, abs=1e-5)
-    assert told == [pytest.approx(gaps[way])]
+    scales_by_policy_gradient(policy, PaddedTasks.of(policy, tasks[1]), 0, quiet)
+    assert changed(before, policy) == {"prior.log_noise", "log_nu"}
+    torch.testing.assert_close(policy.prior.log_noise.data, before["prior.log_noise"] + 1.5)
+    torch.testing.assert_close(policy.log_nu.data, before["log_nu"] - 0.5)
 
 
 def test_without_validation_tasks_the_scales_stay(tasks: Tasks) -> None:
@@ -219,15 +254,39 @@ def test_dkl_learns_its_scales_by_likelihood_and_ours_starts_there(tasks: Tasks)
     assert changed(weights(dkl), ours) == set()
 
 
-def test_a_policy_that_became_no_better_goes_back(tasks: Tasks) -> None:
-    policy = pretrained(tasks, validation_starts=4)
+@pytest.mark.parametrize(
+    ("best", "noise", "kept"),
+    [
+        pytest.param(2.0, 0.0, 1.0, id="better"),
+        pytest.param(1.0, 0.0, 0.5, id="too far"),
+        pytest.param(0.0, 0.0, 0.0, id="worse"),
+        pytest.param(0.0, 9.0, 0.5, id="worse by less than its error"),
+    ],
+)
+def test_what_became_of_a_policy_is_held_against_what_it_was(
+    tasks: Tasks, monkeypatch: pytest.MonkeyPatch, best: float, noise: float, kept: float
+) -> None:
+    """A gap that is least at one place of a scale, which the training moves by 2."""
+    policy = pretrained(tasks)
+    was = policy.prior.log_noise.item()
+
+    def gaps(policy: KernelPolicy, tasks: PaddedTasks, seed: int) -> torch.Tensor:
+        place = policy.prior.log_noise.item() - was
+        return abs(place - best) + noise * place * torch.linspace(-1, 1, len(tasks))
+
+    monkeypatch.setattr(reinforce_module, "validation_gaps", gaps)
     before = Before(policy, PaddedTasks.of(policy, tasks[1]), 0)
-    was = weights(policy)
-    assert before.restore_unless_better()  # as good is not better
     with torch.no_grad():
-        policy.prior.log_noise += 6
-    assert before.restore_unless_better()
-    assert changed(was, policy) == set()
+        policy.prior.log_noise += 2
+    settled = before.settle()
+    assert settled.kept == kept
+    assert policy.prior.log_noise.item() - was == pytest.approx(2 * kept, abs=1e-5)
+    assert settled.gap == pytest.approx(abs(2 * (kept or 0.5) - best), abs=1e-5)
+
+
+def test_a_policy_that_nothing_moved_has_not_become_better(tasks: Tasks) -> None:
+    policy = pretrained(tasks)
+    assert Before(policy, PaddedTasks.of(policy, tasks[1]), 0).settle().kept == 0
 
 
 @pytest.mark.parametrize(("count", "updates"), [(2, 1), (3, 41)])
@@ -245,7 +304,7 @@ def test_scales_that_are_interrupted_stay(tasks: Tasks) -> None:
     policy = pretrained(tasks)
     before = weights(policy)
 
-    def interrupt(update: int, gap: float | None) -> None:
+    def interrupt(update: int) -> None:
         if update == 5:
             raise KeyboardInterrupt
 
@@ -256,10 +315,10 @@ def test_scales_that_are_interrupted_stay(tasks: Tasks) -> None:
 
 
 def test_steps_that_lead_nowhere_are_taken_back_with_a_warning(tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
-    def spoil(policy: KernelPolicy, unseen: PaddedTasks, seed: int, report: Callable[[int, float], None]) -> None:
+    def spoil(policy: KernelPolicy, unseen: PaddedTasks, seed: int, report: Callable[[int], None]) -> None:
         with torch.no_grad():
-            policy.prior.log_noise += 6
-        report(40, validation_gap(policy, unseen, seed))
+            policy.prior.log_noise += 20
+        report(40)
 
     monkeypatch.setattr("dkaf.learning.fit.scales_by_policy_gradient", spoil)
     with pytest.warns(FallbackWarning, match="end-to-end training did not lower the validation gap"):
