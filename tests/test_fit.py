@@ -126,7 +126,14 @@ def test_progress_is_told_after_every_update() -> None:
 
 
 @pytest.mark.parametrize(
-    "stage", ["likelihood", "scales by likelihood", "policy gradient", "scales by policy gradient"]
+    "stage",
+    [
+        "likelihood",
+        "likelihood, another start",
+        "scales by likelihood",
+        "policy gradient",
+        "scales by policy gradient",
+    ],
 )
 def test_an_interrupt_carries_the_best_policy_so_far(stage: str, tmp_path: Path) -> None:
     tasks = conformance.small_tasks(sizes=(20, 20, 20))

@@ -14,7 +14,15 @@ from dkaf.errors import FallbackWarning
 from dkaf.learning import reinforce as reinforce_module
 from dkaf.learning.episodes import PaddedTasks
 from dkaf.learning.pretrain import _validation_loss, scales_by_likelihood
-from dkaf.learning.reinforce import Before, policy_gradient_loss, scales_by_policy_gradient, validation_gap
+from dkaf.learning.reinforce import (
+    ENOUGH,
+    Before,
+    Settled,
+    policy_gradient_loss,
+    reinforce,
+    scales_by_policy_gradient,
+    validation_gap,
+)
 from dkaf.learning.scales import Loss, learn_scales, scales
 from dkaf.model.prior import Prior
 from dkaf.policies import KernelPolicy
@@ -126,6 +134,39 @@ def test_of_two_starts_the_likelier_end_is_kept(tasks: Tasks, monkeypatch: pytes
     after = weights(pretrained(tasks, dropout=0.0))
     for name, weight in good.items():
         torch.testing.assert_close(after[name], weight, rtol=1e-3, atol=1e-3)
+
+
+def test_a_start_leaves_most_to_the_linear_part_where_there_is_one(tasks: Tasks) -> None:
+    """Amplitude and noise, in variances of the responses."""
+    for features, noise in ((4, 0.01), (0, 0.1)):
+        policy = dkaf.fit(tasks[0], None, "dkl", "ei", **FEW | {"pretrain_updates": 0, "linear_features": features})
+        prior = policy.prior
+        assert isinstance(prior, Prior)
+        assert prior.amplitude.item() == pytest.approx(1.0, rel=1e-3)
+        assert prior.log_noise.exp().item() == pytest.approx(noise, rel=1e-3)
+        prior.start_small()
+        assert prior.amplitude.item() == pytest.approx(0.03, rel=1e-3)
+        assert prior.log_noise.exp().item() == pytest.approx(0.3 * noise, rel=1e-3)
+
+
+def test_the_log_counts_the_updates_of_the_start_that_was_kept(tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(news: dkaf.Progress) -> None:
+        if (news.stage, news.update) == ("likelihood, another start", 7):
+            raise KeyboardInterrupt
+
+    with pytest.raises(dkaf.Interrupted) as caught:
+        dkaf.fit(*tasks, "dkl", "ei", **FEW, progress=interrupt)
+    assert caught.value.policy.training_log.pretrain_updates == 60
+    monkeypatch.setattr(Prior, "start_small", noisier(12))
+    log = dkaf.fit(*tasks, "dkl", "ei", **FEW | {"pretrain_validate_every": 5, "pretrain_patience": 10}).training_log
+    assert log.pretrain_updates == 60
+
+
+def test_a_second_start_that_diverges_costs_nothing(tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Prior, "start_small", noisier(12))
+    good = weights(pretrained(tasks))
+    monkeypatch.setattr(Prior, "start_small", noisier(float("nan")))
+    assert changed(good, pretrained(tasks)) == set()
 
 
 def test_there_is_one_start_without_a_linear_part_or_validation_tasks(tasks: Tasks) -> None:
@@ -255,16 +296,17 @@ def test_dkl_learns_its_scales_by_likelihood_and_ours_starts_there(tasks: Tasks)
 
 
 @pytest.mark.parametrize(
-    ("best", "noise", "kept"),
+    ("count", "best", "noise", "kept"),
     [
-        pytest.param(2.0, 0.0, 1.0, id="better"),
-        pytest.param(1.0, 0.0, 0.5, id="too far"),
-        pytest.param(0.0, 0.0, 0.0, id="worse"),
-        pytest.param(0.0, 9.0, 0.5, id="worse by less than its error"),
+        pytest.param(ENOUGH, 2.0, 0.0, 1.0, id="better"),
+        pytest.param(ENOUGH, 1.0, 0.0, 0.5, id="too far"),
+        pytest.param(ENOUGH, 0.0, 0.0, 0.0, id="worse"),
+        pytest.param(ENOUGH, 0.0, 9.0, 0.5, id="worse by less than its error"),
+        pytest.param(ENOUGH - 1, 0.0, 9.0, 0.0, id="an error of few tasks"),
     ],
 )
 def test_what_became_of_a_policy_is_held_against_what_it_was(
-    tasks: Tasks, monkeypatch: pytest.MonkeyPatch, best: float, noise: float, kept: float
+    tasks: Tasks, monkeypatch: pytest.MonkeyPatch, count: int, best: float, noise: float, kept: float
 ) -> None:
     """A gap that is least at one place of a scale, which the training moves by 2."""
     policy = pretrained(tasks)
@@ -272,7 +314,7 @@ def test_what_became_of_a_policy_is_held_against_what_it_was(
 
     def gaps(policy: KernelPolicy, tasks: PaddedTasks, seed: int) -> torch.Tensor:
         place = policy.prior.log_noise.item() - was
-        return abs(place - best) + noise * place * torch.linspace(-1, 1, len(tasks))
+        return abs(place - best) + noise * place * torch.linspace(-1, 1, count)
 
     monkeypatch.setattr(reinforce_module, "validation_gaps", gaps)
     before = Before(policy, PaddedTasks.of(policy, tasks[1]), 0)
@@ -300,18 +342,74 @@ def test_two_validation_tasks_are_too_few(tasks: Tasks, count: int, updates: int
         )
 
 
-def test_scales_that_are_interrupted_stay(tasks: Tasks) -> None:
-    policy = pretrained(tasks)
-    before = weights(policy)
+@pytest.mark.parametrize("where", ["scales", "settling"])
+def test_interrupted_scales_leave_the_best_update_before_them(
+    tasks: Tasks, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """By updates this large the policy is spoiled, so that the last update is not the best."""
 
-    def interrupt(update: int) -> None:
-        if update == 5:
+    def interrupt(news: dkaf.Progress) -> None:
+        if where == "scales" and (news.stage, news.update) == ("scales by policy gradient", 5):
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        scales_by_policy_gradient(policy, PaddedTasks.of(policy, tasks[1]), 0, interrupt)
-    assert changed(before, policy) == set()
+    def settle(before: Before) -> Settled:
+        for weight in before.policy.state_dict().values():
+            weight.fill_(0.3)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Before, "settle", settle)
+    changes = FEW | {"updates": 6, "learning_rate": 0.3, "validate_every": 1, "validation_starts": 8}
+    with pytest.raises(dkaf.Interrupted) as caught:
+        dkaf.fit(*tasks, acquisition="ucb", **changes, progress=interrupt)
+    policy, log = caught.value.policy, caught.value.policy.training_log
+    assert log.updates == 6
+    assert log.best_update < 6
+    gap = validation_gap(policy, PaddedTasks.of(policy, tasks[1]), 0)
+    assert gap == pytest.approx(min(gap for _, gap in log.validation)) == dict(log.validation)[log.best_update]
     assert all(parameter.requires_grad for parameter in policy.parameters())
+
+
+@pytest.mark.parametrize("keep_last", [True, False])
+def test_the_last_weights_are_kept_where_that_is_wanted(tasks: Tasks, keep_last: bool) -> None:
+    policy = pretrained(tasks)
+    policy.method = "dkaf"
+    policy.settings = policy.settings.override(updates=6, learning_rate=0.3, validate_every=1, validation_starts=8)
+    train, validation = (PaddedTasks.of(policy, part) for part in tasks)
+    seen: list[tuple[float, dict[str, torch.Tensor]]] = []
+    best = reinforce(
+        policy,
+        train,
+        validation,
+        0,
+        lambda update, gap: seen.append((gap or 0.0, weights(policy))),
+        keep_last=keep_last,
+    )
+    least = min(range(7), key=lambda update: seen[update][0])
+    assert least < 6
+    assert changed(seen[6 if keep_last else least][1], policy) == set()
+    best.restore()
+    assert changed(seen[least][1], policy) == set()
+
+
+@pytest.mark.parametrize("kept", [1.0, 0.5])
+def test_what_is_kept_though_it_is_worse_is_told(tasks: Tasks, monkeypatch: pytest.MonkeyPatch, kept: float) -> None:
+    monkeypatch.setattr(Before, "settle", lambda self: Settled(kept, 1e3))
+    with pytest.warns(FallbackWarning, match="raised the validation gap from .* to 1000, by less than the error"):
+        policy = dkaf.fit(*tasks, acquisition="ucb", **FEW)
+    assert policy.training_log.best_update == 41
+    assert ("and went half of the way back" in policy.training_log.in_words()) == (kept == 0.5)
+
+
+def test_half_of_the_way_is_that_of_an_encoders_statistics_too(tasks: Tasks) -> None:
+    encoder = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+    policy = dkaf.fit(*tasks, "dkl", "ei", encoder=encoder, **FEW)
+    before = weights(policy)
+    with torch.no_grad():
+        for weight in policy.state_dict().values():
+            weight += 2
+    reinforce_module._go_half_back(policy, before)
+    for name, weight in policy.state_dict().items():
+        torch.testing.assert_close(weight, before[name] + (1 if weight.is_floating_point() else 2))
 
 
 def test_steps_that_lead_nowhere_are_taken_back_with_a_warning(tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,7 +44,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class FallbackWarning(UserWarning):
-    """Training did not do on the validation tasks what it is for; the message says what is returned instead.
+    """Training did not do on the validation tasks what it is for; the message says what is returned.
 
     To be told by an exception would lose the policy: leave this one a warning.
     """

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -137,7 +137,7 @@ def _fit(
             scaled = None if unseen is None or len(unseen) < FEWEST else _with_scales(policy)
             if isinstance(policy, GaussianPolicy) and settings.pretrain_updates and pretrained is None:
                 with global_stream(seed, "likelihood dropout"):
-                    log.pretrain_updates = pretrain(policy, *padded, seed, log.likelihood)
+                    pretrain(policy, *padded, seed, log.likelihood, log.kept_by_likelihood)
                 if scaled is not None and unseen is not None:
                     scales_by_likelihood(scaled, unseen, seed, log.scales_by_likelihood)
             if isinstance(policy, KernelPolicy) and settings.learned_nu and unseen is not None:
@@ -145,14 +145,16 @@ def _fit(
             log.next_stage("likelihood")
             if policy.trained_by_gradient() and settings.updates:
                 before = None if scaled is None or unseen is None else Before(policy, unseen, seed)
-                # The best update by so few tasks is a matter of luck. Where more follows, the last is better.
-                keep: Literal["best", "last"] = "best" if before is None else "last"
                 with global_stream(seed, "policy gradient dropout"):
-                    reinforce(policy, *padded, seed, log.policy_gradient, keep=keep)
-                log.kept_last = keep == "last"
+                    # The best update by so few tasks is a matter of luck. Where more follows, the last is better.
+                    best = reinforce(policy, *padded, seed, log.policy_gradient, keep_last=before is not None)
                 if scaled is not None and before is not None:
-                    scales_by_policy_gradient(scaled, before.tasks, seed, log.scales_by_policy_gradient)
-                    log.settle(before.settle())
+                    try:
+                        scales_by_policy_gradient(scaled, before.tasks, seed, log.scales_by_policy_gradient)
+                        log.settle(before.settle())
+                    except KeyboardInterrupt:  # it may be anywhere
+                        best.restore()
+                        raise
             log.next_stage("policy gradient")
         except KeyboardInterrupt:
             policy.training_log = replace(log.training(), stopped="interrupted")
@@ -237,7 +239,6 @@ class _Log:
         self.seconds: dict[str, float] = {}
         self.pretrain_updates = 0
         self.updates = 0
-        self.kept_last = False
         self.settled: Settled | None = None
         self.curve: list[tuple[int, float]] = []
 
@@ -251,8 +252,10 @@ class _Log:
         self.began = now
 
     def likelihood(self, start: int, update: int) -> None:
-        self.pretrain_updates = update
         self._tell("likelihood, another start" if start else "likelihood", update, self.settings.pretrain_updates)
+
+    def kept_by_likelihood(self, updates: int) -> None:
+        self.pretrain_updates = updates
 
     def policy_gradient(self, update: int, gap: float | None) -> None:
         self.updates = update
@@ -289,7 +292,7 @@ class _Log:
         else:
             stopped = f"did all {self.updates} updates"
         curve, updates = self.curve, self.updates
-        best = min(curve, key=lambda point: point[1])[0] if curve and not self.kept_last else updates
+        best = min(curve, key=lambda point: point[1])[0] if curve else updates
         if self.settled is not None:
             stopped += f", then {settings.scale_updates} of the kernel's scales on the validation tasks"
             if self.settled.kept == 0.5:

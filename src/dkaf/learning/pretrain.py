@@ -1,13 +1,13 @@
 """Training by marginal likelihood: all that DKL and GP get, and where the others start."""
 
 import copy
-import math
 from collections.abc import Callable, Iterator
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from dkaf.errors import DivergedError
 from dkaf.learning.descent import BestWeights, anneal, descend, optimiser_of
 from dkaf.learning.episodes import PaddedTasks
 from dkaf.learning.scales import learn_scales
@@ -23,32 +23,35 @@ def pretrain(
     validation: PaddedTasks | None,
     seed: int,
     report: Callable[[int, int], None],
-) -> int:
+    kept: Callable[[int], None],
+) -> None:
     """Maximise the marginal likelihood; keep the weights that were best on validation tasks, also if interrupted.
 
     Beside a linear part the kernel has two starts, and the likelier end on validation tasks is kept: which of them that
     is differs from data to data (docs/research/lower-gap.md). Without validation tasks there is one. `report` gets
-    every update's start and number; what comes back is how many updates the start made that was kept.
+    every update's start and number, `kept` how many updates the start made that was kept.
     """
-    prior = policy.prior
-    starts = 1 if prior.linear is None or validation is None else 2
+    prior, patience = policy.prior, policy.settings.pretrain_patience
     initial = copy.deepcopy(prior.state_dict())
-    ends: list[BestWeights] = []
-    updates = [0] * starts
+    ends, updates = [BestWeights(prior, patience)], [0]
     try:
-        for start in range(starts):
-            prior.load_state_dict(initial)
+        for start in range(1 if prior.linear is None or validation is None else 2):
             if start == 1:
+                prior.load_state_dict(initial)
                 prior.start_small()
-            ends.append(BestWeights(prior, policy.settings.pretrain_patience))
+                ends.append(BestWeights(prior, patience))
+                updates.append(0)
             for update in _ascend(policy, train, validation, seed, ends[-1]):
-                updates[start] = update
+                updates[-1] = update
                 report(start, update)
+    except DivergedError:
+        if len(ends) == 1:  # else the first start has come to an end
+            raise
     finally:
-        validated = [end for end in ends if end.value is not None] or ends[-1:]
-        best = min(validated, key=lambda end: math.inf if end.value is None else end.value)
-        best.restore()
-    return updates[ends.index(best)]
+        validated = [(end.value, start) for start, end in enumerate(ends) if end.value is not None]
+        best = min(validated)[1] if validated else len(ends) - 1
+        ends[best].restore()
+        kept(updates[best])
 
 
 def _ascend(

@@ -7,7 +7,10 @@ class Progress(NamedTuple):
     """How far a training is: what `fit(progress=...)` is called with after every update."""
 
     stage: str
-    """`likelihood`, `policy gradient`, or `scales by` either; of several policies to choose from, with one's name."""
+    """`likelihood`, the same with `, another start`, `policy gradient`, or `scales by` one of the two.
+
+    Of several policies to choose from, with one's name.
+    """
     update: int
     updates: int
     """The updates this stage does at most."""

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -15,6 +15,8 @@ from dkaf.policies import KernelPolicy, Policy
 from dkaf.seeding import stream
 
 NU_CANDIDATES = (0.3, 1.0, 3.0, 10.0, 30.0)
+ENOUGH = 10
+"""Tasks whose standard error is worth something."""
 
 
 def discounted_future(gap: Float[Tensor, "s e t"], gamma: float) -> Float[Tensor, "s e t"]:
@@ -109,18 +111,18 @@ def reinforce(
     seed: int,
     report: Callable[[int, float | None], None],
     *,
-    keep: Literal["best", "last"],
-) -> None:
-    """Train by policy gradient; keep the weights that were best on the validation tasks, or the last ones.
+    keep_last: bool,
+) -> BestWeights:
+    """Train by policy gradient; keep the weights that were best on the validation tasks, also if interrupted.
 
-    Interrupted, the best are kept. `report` gets every update's number and, after a validation, its gap in units of y;
-    update 0 is before the first.
+    With `keep_last`, the weights after all updates are kept; what comes back knows the best ones still. `report` gets
+    every update's number and, after a validation, its gap in units of y; update 0 is before the first.
     """
     settings = policy.settings
     optimiser = optimiser_of(policy.learning_rates(), settings.weight_decay)
     draw = stream(seed, "policy gradient")
     best = BestWeights(policy, settings.patience)
-    finished = False
+    all_done = False
     try:
         for update in range(settings.updates + 1):
             if update > 0:
@@ -136,17 +138,20 @@ def reinforce(
             report(update, gap)
             if best.waited_enough(update):
                 break
-        finished = True
+        else:
+            all_done = True
     finally:
-        if keep == "best" or not finished:
+        if keep_last and all_done:
+            policy.eval()
+        else:
             best.restore()
-        policy.eval()
+    return best
 
 
 def scales_by_policy_gradient(
     policy: KernelPolicy, unseen: PaddedTasks, seed: int, report: Callable[[int], None]
 ) -> None:
-    """The scales that make searches of tasks short which the encoder has not seen; none of it if interrupted.
+    """The scales that make searches of tasks short which the encoder has not seen.
 
     They go half of the way: the tasks are few, and where they lead is a little too far for others.
     """
@@ -156,19 +161,16 @@ def scales_by_policy_gradient(
         return _searched_loss(policy, policy.place(batch.x, batch.pool), batch, start, draw)
 
     before = copy.deepcopy(policy.state_dict())
-    try:
-        learn_scales(policy, unseen, loss, stream(seed, "scales by policy gradient"), report, warp=False)
-    except BaseException:  # it may be anywhere
-        policy.load_state_dict(before)
-        raise
-    _go_back(policy, before, 0.5)
+    learn_scales(policy, unseen, loss, stream(seed, "scales by policy gradient"), report, warp=False)
+    _go_half_back(policy, before)
 
 
 @torch.no_grad()
-def _go_back(policy: Policy, before: dict[str, Tensor], share: float) -> None:
-    """A share of the way to what the weights were."""
-    for name, parameter in policy.named_parameters():
-        parameter.lerp_(before[name], share)
+def _go_half_back(policy: Policy, before: dict[str, Tensor]) -> None:
+    """Half of the way to what the weights were, the statistics of a user's encoder included."""
+    for name, weight in policy.state_dict().items():
+        if weight.is_floating_point():
+            weight.lerp_(before[name], 0.5)
 
 
 class Settled(NamedTuple):
@@ -189,18 +191,18 @@ class Before:
         self._gaps = validation_gaps(policy, tasks, seed)
 
     def settle(self) -> Settled:
-        """Keep the whole way or half of it, whichever is better; none where it is worse by more than its error.
+        """Keep the whole way or half of it, whichever is better; none where that is worse by more than its error.
 
         Not where it is worse at all: by likelihood these tasks chose when to stop, nu and the scales, and are kinder to
-        what came of that than others will be.
+        what came of that than others will be. But the error of a few tasks says little.
         """
         there = copy.deepcopy(self.policy.state_dict())
         whole = validation_gaps(self.policy, self.tasks, self.seed)
-        _go_back(self.policy, self._weights, 0.5)
+        _go_half_back(self.policy, self._weights)
         half = validation_gaps(self.policy, self.tasks, self.seed)
         kept, best = (1.0, whole) if whole.mean() <= half.mean() else (0.5, half)
         worse = best - self._gaps
-        error = worse.std() / len(worse) ** 0.5
+        error = worse.std() / len(worse) ** 0.5 if len(worse) >= ENOUGH else 0.0
         if worse.mean() > error or torch.equal(best, self._gaps):
             self.policy.load_state_dict(self._weights)
             kept = 0.0

@@ -57,7 +57,10 @@ class Training:
     updates: int = 0
     """By policy gradient, those of the kernel's scales among them."""
     best_update: int = 0
-    """The policy-gradient update whose weights were kept; 0 is the policy before the first."""
+    """The policy-gradient update whose weights were kept, or half of the way to them (`stopped` says so).
+
+    0 is the policy before the first.
+    """
     validation: tuple[tuple[int, float], ...] = ()
     """(update, cumulative gap on the validation tasks in units of y) at each validation of the policy gradient."""
     tried: tuple[tuple[str, float], ...] = ()
