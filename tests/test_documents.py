@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from itertools import chain
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -12,6 +13,7 @@ PROJECT = Path(__file__).parent.parent
 PAGES = sorted(chain(PROJECT.glob("*.md"), PROJECT.glob("docs/**/*.md")))
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 CODE = re.compile(r"```.*?```", re.DOTALL)
+assert PAGES
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(PROJECT)))
@@ -32,12 +34,23 @@ def _anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", ["docs/results/README.md", "docs/results/default/README.md"])
-def test_the_claim_against_dkl_is_what_the_comparisons_say(page: str) -> None:
+def test_the_claims_against_dkl_are_what_the_comparisons_say() -> None:
     with (PROJECT / "docs/results/default/comparisons.csv").open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if (row["method"], row["other_method"]) == ("dkaf", "dkl")]
     same = [r for r in rows if all(r[k] == r[f"other_{k}"] for k in ("recipe", "training_tasks", "acquisition"))]
-    lower, verdicts = sum(float(r["difference"]) < 0 for r in same), Counter(r["verdict"] for r in same)
+    differences, verdicts = [float(r["difference"]) for r in same], Counter(r["verdict"] for r in same)
+    lower, clear = sum(difference < 0 for difference in differences), verdicts["lower"]
     assert verdicts["higher"] == 0
-    claim = f"in {lower} of {len(same)} cells, clearly in {verdicts['lower']}, clearly higher in none"
-    assert claim in (PROJECT / page).read_text()
+    claim = f"in {lower} of {len(same)} cells, clearly in {clear}, clearly higher in none"
+    assert claim in _words("docs/results/README.md")
+    assert claim in _words("docs/results/default/README.md")
+    assert f"{lower}, {clear} of {len(same)}" in _words("docs/results/earlier/README.md")
+    assert (
+        f"Over {len(same)} settings (three text corpora, five numbers of past searches, three acquisition functions; "
+        f"ten runs each) the median difference is {median(differences):.1f}, from {max(differences):+.2f} to "
+        f"{min(differences):.1f}, of gaps of 4 to 10; in {clear} of them the 95 % interval leaves out 0"
+    ) in _words("README.md")
+
+
+def _words(page: str) -> str:
+    return " ".join((PROJECT / page).read_text().split())
