@@ -44,17 +44,14 @@ async function send(method, address, body, signal) {
     headers["Content-Type"] = "application/json";
     body = JSON.stringify(body);
   }
-  let answer;
-  try {
-    answer = await fetch(address, { method, headers, body, signal, credentials: "same-origin", cache: "no-store" });
-  } catch (error) {
-    if (error.name === "AbortError") throw error;
-    throw new NoAnswer("The service does not answer.");
-  }
+  // Who leaves a view stops what it asked for, before the answer or in the midst of it: nothing is wrong then.
+  const lost = (words) => (error) => {
+    throw error.name === "AbortError" ? error : new NoAnswer(words);
+  };
+  const request = { method, headers, body, signal, credentials: "same-origin", cache: "no-store" };
+  const answer = await fetch(address, request).catch(lost("The service does not answer."));
   if ([502, 503, 504].includes(answer.status)) throw new NoAnswer("The service cannot be reached.");
-  const text = await answer.text().catch(() => {
-    throw new NoAnswer("The connection was lost.");
-  });
+  const text = await answer.text().catch(lost("The connection was lost."));
   const data = read(text);
   if (answer.ok) return data;
   throw new Problem(answer.status, sentence(data) ?? `The service answered ${answer.status} ${answer.statusText}.`);
