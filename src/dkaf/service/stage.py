@@ -27,7 +27,7 @@ from dkaf.tasks import FloatArray, TaskSet
 FIRST_CHOICE = "reuters"
 TEST, VALIDATION, TRAIN, GAMES = 50, 20, 100, 500
 POOL, SMALLEST_POOL = 500, 20
-ACQUISITION = "ucb"  # the lowest gaps of the three on the paper's corpora, for ours and for GP
+ACQUISITION = "ucb"  # with which ours has its lowest gaps on the paper's corpora
 TOP = 0.01
 
 Show = Callable[[str, str, int, int], None]
