@@ -1,15 +1,16 @@
 """The policy gradient: exact through every layer, and unbiased."""
 
 import math
-from itertools import permutations
+from itertools import permutations, product
 
 import naive
 import pytest
 import torch
 from test_posterior import policy_for
 
-from dkaf.learning.episodes import Batch, PaddedTasks, _drawn, gaps, log_probabilities, search
+from dkaf.learning.episodes import Batch, PaddedTasks, _drawn, expected_gaps, gaps, log_probabilities, search
 from dkaf.learning.reinforce import advantage, discounted_future, policy_gradient_loss
+from dkaf.model.prior import Pool
 from dkaf.policies import KernelPolicy
 
 
@@ -28,6 +29,42 @@ def test_gradcheck_through_log_probabilities_of_whole_episodes(acquisition: str,
         return call_with(policy, dict(zip(names, weights, strict=True)), run)
 
     assert torch.autograd.gradcheck(log_p, (x.clone().requires_grad_(), *(v.detach().requires_grad_() for v in values)))
+
+
+@pytest.mark.parametrize("initial", [0, 2])
+def test_gradcheck_through_the_gaps_that_the_softmax_expects(initial: int) -> None:
+    x, batch, chosen = naive.random_case(5, sizes=[7, 5], episodes=2, n_observed=initial + 3)
+    policy = policy_for(x.shape[1], 5, acquisition="ucb", learned_nu=True, layers=2, width=3)
+    names, values = zip(*policy.named_parameters(), strict=True)
+
+    def both(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
+        def run() -> torch.Tensor:
+            return torch.stack(expected_gaps(policy, policy.points(x, batch.pool), batch, chosen, initial, 0.7))
+
+        return call_with(policy, dict(zip(names, weights, strict=True)), run)
+
+    assert torch.autograd.gradcheck(both, (x.clone().requires_grad_(), *(v.detach().requires_grad_() for v in values)))
+
+
+@pytest.mark.parametrize("initial", [0, 2])
+def test_the_gap_that_the_softmax_expects_is_the_mean_over_all_that_could_follow(initial: int) -> None:
+    x, batch, chosen = naive.random_case(3, sizes=[7, 5], episodes=2, n_observed=initial + 2)
+    policy = policy_for(x.shape[1], 3)
+    points = policy.points(x, batch.pool)
+    expected, log_p = expected_gaps(policy, points, batch, chosen, initial, 0.5)
+    torch.testing.assert_close(log_p, log_probabilities(policy, points, batch, chosen, initial, 0.5))
+    for start, size in enumerate((7, 5)):
+        for episode, query in product(range(2), range(2)):
+            before = chosen[start, episode, : initial + query].tolist()
+            follows = [[*before, other] for other in range(size) if other not in before]
+            one = Batch(
+                x, Pool(batch.pool.rows[start : start + 1], batch.pool.mask[start : start + 1]), batch.y[[start]]
+            )
+            walks = torch.tensor(follows).unsqueeze(0)
+            p = log_probabilities(policy, policy.points(x, one.pool), one, walks, initial, 0.5)[0, :, query].exp()
+            gap = gaps(one.y, one.pool.mask, walks, initial)[0, :, query]
+            assert p.sum().item() == pytest.approx(1.0)
+            assert expected[start, episode, query].item() == pytest.approx((p * gap).sum().item())
 
 
 def call_with(policy: KernelPolicy, weights: dict[str, torch.Tensor], run: object) -> torch.Tensor:
@@ -57,10 +94,12 @@ def test_sampled_episodes_have_the_probabilities_they_are_given() -> None:
     assert ((share - expected).abs() < 5 * error).all()
 
 
-def test_policy_gradient_with_leave_one_out_baseline_is_unbiased() -> None:
+@pytest.mark.parametrize("all_candidates", [False, True])
+def test_policy_gradient_with_leave_one_out_baseline_is_unbiased(all_candidates: bool) -> None:
     """Pool of 4, T = 2: many sampled gradients of the loss that training descends average to the exact gradient."""
     x, batch, _ = naive.random_case(9, sizes=[4], episodes=1, n_observed=1)
     sampling = {"gamma": 1.0, "baseline": "leave-one-out", "batch": 1, "episodes": 4, "temperature": 0.5, "queries": 2}
+    sampling |= {"all_candidates": all_candidates}
     policy = policy_for(
         x.shape[1], 9, linear_features=0, learned_mean=False, layers=2, learned_nu=True, initial=0, **sampling
     )
@@ -86,6 +125,24 @@ def test_policy_gradient_with_leave_one_out_baseline_is_unbiased() -> None:
     assert (estimates.mean(0) - exact).norm() < 0.15 * exact.norm()
 
 
+def test_a_gap_averaged_over_all_candidates_leaves_less_of_the_gradient_to_chance() -> None:
+    """A search of one query is then left nothing to chance at all."""
+    x, batch, _ = naive.random_case(9, sizes=[6], episodes=1, n_observed=1)
+    tasks = PaddedTasks(batch.x, batch.pool.rows, batch.pool.mask, batch.y)
+
+    def spread(queries: int, all_candidates: bool) -> float:
+        changes = {"queries": queries, "all_candidates": all_candidates, "initial": 0, "episodes": 4}
+        policy = policy_for(x.shape[1], 9, baseline="leave-one-out", temperature=0.5, layers=2, **changes)
+        assert policy.prior.mean is not None
+        weight = policy.prior.mean.weight
+        draw = torch.Generator().manual_seed(1)
+        losses = (policy_gradient_loss(policy, tasks, torch.tensor([0]), draw) for _ in range(300))
+        return torch.stack([torch.autograd.grad(loss, weight)[0] for loss in losses]).std(0).norm().item()
+
+    assert spread(1, True) < 1e-9 < spread(1, False)
+    assert spread(3, True) < 0.8 * spread(3, False)
+
+
 def test_discounted_future_and_baselines_by_batch() -> None:
     G = discounted_future(torch.tensor([[[4.0, 2.0, 1.0]]]), 0.5)
     assert G.tolist() == [[[5.25, 2.5, 1.0]]]
@@ -104,8 +161,6 @@ def test_padding_changes_nothing() -> None:
     x, batch, chosen = naive.random_case(6, sizes=[6, 9], episodes=2, n_observed=4)
     policy = policy_for(x.shape[1], 6)
     both = log_probabilities(policy, policy.points(x, batch.pool), batch, chosen, 1, 0.5)
-    from dkaf.model.prior import Pool
-
     alone = Batch(x, Pool(batch.pool.rows[:1, :6], batch.pool.mask[:1, :6]), batch.y[:1, :6])
     one = log_probabilities(policy, policy.points(x, alone.pool), alone, chosen[:1], 1, 0.5)
     torch.testing.assert_close(both[:1], one)

@@ -101,6 +101,9 @@ class Settings:
     baseline: Literal["batch", "leave-one-out"] = _setting(
         "batch", "what G_t is compared with: the batch's mean, or the other episodes of its start"
     )
+    all_candidates: bool = _setting(
+        False, "whether a query's own gap is averaged over all candidates it might have drawn (kernel methods)"
+    )
     softmax_draws: int | None = _setting(
         None, "candidates that stand for all in the gradient of a network's softmax (RL, MetaBO); none: all", above=0
     )
@@ -228,6 +231,7 @@ RECIPES: dict[str, Settings] = {
         episodes=8,
         candidates=200,
         baseline="leave-one-out",
+        all_candidates=True,
         temperature=0.0125,
         learning_rate=1e-3,
         encoder_rate=0.05,

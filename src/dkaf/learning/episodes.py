@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dkaf.errors import InputError
 from dkaf.model.inputs import Rows
-from dkaf.model.prior import Pool
+from dkaf.model.prior import Points, Pool
 from dkaf.policies import KernelPolicy, NetworkPolicy, Policy
 from dkaf.tasks import TaskSet
 
@@ -216,9 +216,8 @@ def log_probabilities(
 ) -> Float[Tensor, "s e t"]:
     """Eq. (pntilde) of every query of every episode, with gradients."""
     if isinstance(policy, KernelPolicy):
-        y = policy.warped(batch.y).gather(1, chosen.flatten(1)).unflatten(1, chosen.shape[1:])
-        scores = policy.episode_scores(points, chosen, y, initial)
-        log_p: Tensor = _LogSoftmaxAt.apply(scores, batch.pool.mask, chosen, temperature)  # type: ignore[no-untyped-call]
+        scores = _episode_scores(policy, points, batch, chosen, initial)
+        log_p: Tensor = _Softmax.apply(scores, batch.pool.mask, chosen, temperature, None)[0]  # type: ignore[no-untyped-call]
         return log_p
 
     def follow(t: int, scores: Tensor, blocked: Tensor) -> Tensor:
@@ -227,6 +226,27 @@ def log_probabilities(
     queries = chosen.shape[2] - initial
     start = chosen[..., :initial]
     return _recorded(policy, points, batch, start, queries, torch.Generator(), temperature, follow)[1]
+
+
+def expected_gaps(
+    policy: KernelPolicy, points: Points, batch: Batch, chosen: Int[Tensor, "s e k"], initial: int, temperature: float
+) -> tuple[Float[Tensor, "s e t"], Float[Tensor, "s e t"]]:
+    """The gap after every query, averaged over all that the softmax might have drawn; and `log_probabilities`."""
+    scores = _episode_scores(policy, points, batch, chosen, initial)
+    y, mask = batch.y, batch.pool.mask
+    found = y.gather(1, chosen.flatten(1)).unflatten(1, chosen.shape[1:]).cummax(dim=2).values
+    nothing = found.new_full((*found.shape[:2], 1), -math.inf)
+    before = torch.cat((nothing, found), dim=2)[..., initial:-1].unsqueeze(-1)
+    gap = _best_of(y, mask)[:, None, None, None] - torch.maximum(before, y[:, None, None])
+    log_p, expected = _Softmax.apply(scores, mask, chosen, temperature, gap)  # type: ignore[no-untyped-call]
+    return expected, log_p
+
+
+def _episode_scores(
+    policy: KernelPolicy, points: Points, batch: Batch, chosen: Int[Tensor, "s e k"], initial: int
+) -> Float[Tensor, "s e t n"]:
+    y = policy.warped(batch.y).gather(1, chosen.flatten(1)).unflatten(1, chosen.shape[1:])
+    return policy.episode_scores(points, chosen, y, initial)
 
 
 def _recorded(
@@ -306,20 +326,27 @@ def gaps(
     y: Float[Tensor, "s n"], mask: Bool[Tensor, "s n"], chosen: Int[Tensor, "s e k"], initial: int
 ) -> Float[Tensor, "s e t"]:
     """Eq. (r): the pool's best minus the best found, after each query."""
-    best = y.where(mask, -math.inf).max(dim=1).values
     found = y.gather(1, chosen.flatten(1)).unflatten(1, chosen.shape[1:]).cummax(dim=2).values
-    gap: Tensor = best[:, None, None] - found[..., initial:]
+    gap: Tensor = _best_of(y, mask)[:, None, None] - found[..., initial:]
     return gap
 
 
-class _LogSoftmaxAt(torch.autograd.Function):
-    """log softmax(scores / temperature) at the candidate of each query, among those not observed before it.
+def _best_of(y: Float[Tensor, "s n"], mask: Bool[Tensor, "s n"]) -> Float[Tensor, " s"]:
+    return y.where(mask, -math.inf).max(dim=1).values
 
-    Its gradient is (what was chosen - softmax) / temperature: two passes over the scores where PyTorch makes ten.
+
+class _Softmax(torch.autograd.Function):
+    """softmax(scores / temperature) of each query, over what was not observed before it.
+
+    Gives its logarithm at the candidate that was chosen and, of values of all candidates, its mean, if there are any.
+    The gradients are (what was chosen - softmax) / temperature and softmax (values - mean) / temperature: a few passes
+    over the scores where PyTorch makes ten.
     """
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, mask: Tensor, chosen: Tensor, temperature: float) -> Tensor:
+    def forward(
+        ctx: Any, scores: Tensor, mask: Tensor, chosen: Tensor, temperature: float, values: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
         S, E, T, _ = scores.shape
         k = chosen.shape[2]
         logits = scores / temperature
@@ -332,16 +359,20 @@ class _LogSoftmaxAt(torch.autograd.Function):
         logits.scatter_(3, places, logits.gather(3, places).masked_fill_(before, -math.inf))
         at = chosen[..., k - T :].unsqueeze(-1)
         log_p = logits.log_softmax(dim=3)
-        ctx.save_for_backward(log_p, at)
+        at_chosen, p = log_p.gather(3, at).squeeze(-1), log_p.exp_()
+        expected = None if values is None else torch.linalg.vecdot(p, values)
+        ctx.save_for_backward(p, at, values, expected)
         ctx.temperature = temperature
-        return log_p.gather(3, at).squeeze(-1)
+        return at_chosen, expected
 
     @staticmethod
-    def backward(ctx: Any, *gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        log_p, at = ctx.saved_tensors
-        g = (gradient[0] / ctx.temperature).unsqueeze(-1)
-        d_scores = log_p.exp().mul_(-g)
-        return d_scores.scatter_add_(3, at, g), None, None, None
+    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None, None, None, None]:
+        p, at, values, expected = ctx.saved_tensors
+        g = (gradients[0] / ctx.temperature).unsqueeze(-1)
+        weights = -g
+        if values is not None:
+            weights = (values - expected.unsqueeze(-1)).mul_(gradients[1].unsqueeze(-1) / ctx.temperature).sub_(g)
+        return (p * weights).scatter_add_(3, at, g), None, None, None, None
 
 
 def check_budget(tasks: TaskSet, queries: int, initial: int) -> None:

@@ -295,8 +295,8 @@ class _Log:
         best = min(curve, key=lambda point: point[1])[0] if curve else updates
         if self.settled is not None:
             stopped += f", then {settings.scale_updates} of the kernel's scales on the validation tasks"
-            if self.settled.kept == 0.5:
-                stopped += ", and went half of the way back"
+            if 0 < self.settled.kept < 1:
+                stopped += f", and kept {self.settled.kept:.0%} of the way"
             updates += settings.scale_updates
             best = updates if self.settled.kept else 0
         return Training(

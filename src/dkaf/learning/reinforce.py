@@ -1,6 +1,7 @@
 """The policy gradient: episodes are sampled, and what made their gaps small is made more likely."""
 
 import copy
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -9,7 +10,16 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from dkaf.learning.descent import BestWeights, anneal, descend, optimiser_of
-from dkaf.learning.episodes import Batch, PaddedTasks, gaps, random_candidates, sample, search_all
+from dkaf.learning.episodes import (
+    Batch,
+    PaddedTasks,
+    expected_gaps,
+    gaps,
+    random_candidates,
+    sample,
+    search,
+    search_all,
+)
 from dkaf.learning.scales import learn_scales
 from dkaf.policies import KernelPolicy, Policy
 from dkaf.seeding import stream
@@ -17,6 +27,10 @@ from dkaf.seeding import stream
 NU_CANDIDATES = (0.3, 1.0, 3.0, 10.0, 30.0)
 ENOUGH = 10
 """Tasks whose standard error is worth something."""
+CLEARLY = 2.0
+"""Standard errors."""
+USUAL, SHARES = 0.75, (0.5, 0.75, 1.0)
+"""Of the way that end-to-end training went: what is kept if nothing speaks for another of these shares."""
 
 
 def discounted_future(gap: Float[Tensor, "s e t"], gamma: float) -> Float[Tensor, "s e t"]:
@@ -62,19 +76,19 @@ def _drawn_searches(
 def _searched_loss(
     policy: Policy, points: Any, batch: Batch, start: Int[Tensor, "s n0"], draw: torch.Generator
 ) -> Float[Tensor, ""]:
-    settings = policy.settings
+    settings, temperature = policy.settings, policy.temperature
+    queries, episodes, initial = settings.queries, settings.episodes, settings.initial
+    if settings.all_candidates and isinstance(policy, KernelPolicy):
+        chosen = search(policy, points, batch, start, queries, draw, episodes=episodes, temperature=temperature)
+        expected, log_p = expected_gaps(policy, points, batch, chosen, initial, temperature)
+        gap = gaps(batch.y, batch.pool.mask, chosen, initial)
+        later = discounted_future(gap, settings.gamma) - gap  # of a query's own gap nothing is left to chance
+        return (expected + advantage(later, settings.baseline) * log_p).sum(dim=-1).mean()
+    draws = settings.softmax_draws
     chosen, log_p = sample(
-        policy,
-        points,
-        batch,
-        start,
-        settings.queries,
-        draw,
-        episodes=settings.episodes,
-        temperature=policy.temperature,
-        draws=settings.softmax_draws,
+        policy, points, batch, start, queries, draw, episodes=episodes, temperature=temperature, draws=draws
     )
-    G = discounted_future(gaps(batch.y, batch.pool.mask, chosen, settings.initial), settings.gamma)
+    G = discounted_future(gaps(batch.y, batch.pool.mask, chosen, initial), settings.gamma)
     return (advantage(G, settings.baseline) * log_p).sum(dim=-1).mean()
 
 
@@ -162,22 +176,22 @@ def scales_by_policy_gradient(
 
     before = copy.deepcopy(policy.state_dict())
     learn_scales(policy, unseen, loss, stream(seed, "scales by policy gradient"), report, warp=False)
-    _go_half_back(policy, before)
+    _go_back(policy, before, 0.5)
 
 
 @torch.no_grad()
-def _go_half_back(policy: Policy, before: dict[str, Tensor]) -> None:
-    """Half of the way to what the weights were, the statistics of a user's encoder included."""
+def _go_back(policy: Policy, before: dict[str, Tensor], share: float) -> None:
+    """A share of the way to what the weights were, the statistics of a user's encoder included."""
     for name, weight in policy.state_dict().items():
         if weight.is_floating_point():
-            weight.lerp_(before[name], 0.5)
+            weight.lerp_(before[name], share)
 
 
 class Settled(NamedTuple):
     """What became of a training."""
 
     kept: float
-    """How much of the way was kept: all, half or none of it."""
+    """Which share of the way was kept: one of `SHARES`, or 0."""
     gap: float
     """On the validation tasks, of what was kept, or of what would have been."""
 
@@ -191,21 +205,36 @@ class Before:
         self._gaps = validation_gaps(policy, tasks, seed)
 
     def settle(self) -> Settled:
-        """Keep the whole way or half of it, whichever is better; none where that is worse by more than its error.
+        """Keep three quarters of the way, or what is better by more than its error; none where that is clearly worse.
 
-        Not where it is worse at all: by likelihood these tasks chose when to stop, nu and the scales, and are kinder to
-        what came of that than others will be. But the error of a few tasks says little.
+        Tasks this few know little of a twentieth of the gap, and by likelihood they chose when to stop, nu and the
+        scales, so that they are kinder to what came of that than others will be: docs/research/lower-gap.md. With very
+        few there is no error worth the name, and nothing is kept that is worse at all.
         """
         there = copy.deepcopy(self.policy.state_dict())
-        whole = validation_gaps(self.policy, self.tasks, self.seed)
-        _go_half_back(self.policy, self._weights)
-        half = validation_gaps(self.policy, self.tasks, self.seed)
-        kept, best = (1.0, whole) if whole.mean() <= half.mean() else (0.5, half)
-        worse = best - self._gaps
-        error = worse.std() / len(worse) ** 0.5 if len(worse) >= ENOUGH else 0.0
-        if worse.mean() > error or torch.equal(best, self._gaps):
+        gaps = {share: self._gaps_after(share, there) for share in SHARES}
+        kept, limit = USUAL, 0.0
+        if len(self._gaps) >= ENOUGH:
+            better = {share: _in_errors(gaps[USUAL] - gap) for share, gap in gaps.items()}
+            kept = min((share for share in SHARES if better[share] > 1), key=lambda s: gaps[s].mean(), default=USUAL)
+            limit = CLEARLY
+        gap = gaps[kept]
+        if _in_errors(gap - self._gaps) > limit or torch.equal(gap, self._gaps):
             self.policy.load_state_dict(self._weights)
-            kept = 0.0
-        elif kept == 1.0:
-            self.policy.load_state_dict(there)
-        return Settled(kept, best.mean().item())
+            return Settled(0.0, gap.mean().item())
+        self._go(kept, there)
+        return Settled(kept, gap.mean().item())
+
+    def _gaps_after(self, share: float, there: dict[str, Tensor]) -> Float[Tensor, " tasks"]:
+        self._go(share, there)
+        return validation_gaps(self.policy, self.tasks, self.seed)
+
+    def _go(self, share: float, there: dict[str, Tensor]) -> None:
+        self.policy.load_state_dict(there)
+        _go_back(self.policy, self._weights, 1 - share)
+
+
+def _in_errors(difference: Float[Tensor, " tasks"]) -> float:
+    """The mean in units of its standard error; 0 is 0 where there is no error."""
+    mean, error = difference.mean().item(), difference.std().item() / len(difference) ** 0.5
+    return mean / error if error > 0 else math.copysign(math.inf, mean) if mean else 0.0

@@ -57,7 +57,7 @@ class Training:
     updates: int = 0
     """By policy gradient, those of the kernel's scales among them."""
     best_update: int = 0
-    """The policy-gradient update whose weights were kept, or half of the way to them (`stopped` says so).
+    """The policy-gradient update whose weights were kept, or a part of the way to them (`stopped` says so).
 
     0 is the policy before the first.
     """
