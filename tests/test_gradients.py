@@ -51,7 +51,7 @@ def test_the_gap_that_the_softmax_expects_is_the_mean_over_all_that_could_follow
     x, batch, chosen = naive.random_case(3, sizes=[7, 5], episodes=2, n_observed=initial + 2)
     policy = policy_for(x.shape[1], 3)
     points = policy.points(x, batch.pool)
-    expected, log_p = expected_gaps(policy, points, batch, chosen, initial, 0.5)
+    log_p, expected = expected_gaps(policy, points, batch, chosen, initial, 0.5)
     torch.testing.assert_close(log_p, log_probabilities(policy, points, batch, chosen, initial, 0.5))
     for start, size in enumerate((7, 5)):
         for episode, query in product(range(2), range(2)):
@@ -96,9 +96,9 @@ def test_sampled_episodes_have_the_probabilities_they_are_given() -> None:
 
 @pytest.mark.parametrize("all_candidates", [False, True])
 def test_policy_gradient_with_leave_one_out_baseline_is_unbiased(all_candidates: bool) -> None:
-    """Pool of 4, T = 2: many sampled gradients of the loss that training descends average to the exact gradient."""
-    x, batch, _ = naive.random_case(9, sizes=[4], episodes=1, n_observed=1)
-    sampling = {"gamma": 1.0, "baseline": "leave-one-out", "batch": 1, "episodes": 4, "temperature": 0.5, "queries": 2}
+    """Pool of 5, T = 3: many sampled gradients of the loss that training descends average to the exact gradient."""
+    x, batch, _ = naive.random_case(9, sizes=[5], episodes=1, n_observed=1)
+    sampling = {"gamma": 1.0, "baseline": "leave-one-out", "batch": 1, "episodes": 4, "temperature": 0.5, "queries": 3}
     sampling |= {"all_candidates": all_candidates}
     policy = policy_for(
         x.shape[1], 9, linear_features=0, learned_mean=False, layers=2, learned_nu=True, initial=0, **sampling
@@ -111,7 +111,7 @@ def test_policy_gradient_with_leave_one_out_baseline_is_unbiased(all_candidates:
             [torch.zeros_like(p).ravel() if g is None else g.ravel() for p, g in zip(parameters, parts, strict=True)]
         )
 
-    every = torch.tensor([list(order) for order in permutations(range(4), 2)]).unsqueeze(0)
+    every = torch.tensor([list(order) for order in permutations(range(5), 3)]).unsqueeze(0)
     probability = log_probabilities(policy, policy.points(x, batch.pool), batch, every, 0, 0.5).sum(-1).exp()
     exact = gradient((probability * gaps(batch.y, batch.pool.mask, every, 0).sum(-1)).sum())
     assert exact.norm() > 0.01

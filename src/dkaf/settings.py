@@ -102,7 +102,8 @@ class Settings:
         "batch", "what G_t is compared with: the batch's mean, or the other episodes of its start"
     )
     all_candidates: bool = _setting(
-        False, "whether a query's own gap is averaged over all candidates it might have drawn (kernel methods)"
+        False,
+        "whether a query's own gap is averaged over all it might have drawn, and G_t only of later ones (kernel methods)",
     )
     softmax_draws: int | None = _setting(
         None, "candidates that stand for all in the gradient of a network's softmax (RL, MetaBO); none: all", above=0
@@ -270,6 +271,7 @@ _NETWORK = {
     "patience": None,
     "episodes": 4,
     "candidates": 100,
+    "all_candidates": False,  # to score them all is what it is spared
     "softmax_draws": 16,
     "validate_every": 25,
     "validation_starts": 4,

@@ -124,7 +124,7 @@ def warn_of_fallback(policy: Policy, validation: TaskSet, seed: int) -> None:
     elif log.updates and log.validation and dict(log.validation)[log.best_update] > log.validation[0][1]:
         _warn(
             f"end-to-end training raised the validation gap from {log.validation[0][1]:.4g} to "
-            f"{dict(log.validation)[log.best_update]:.4g}, not clearly with so few tasks: what it learned is kept. "
+            f"{dict(log.validation)[log.best_update]:.4g}, by less than two standard errors: what it learned is kept. "
             "More past tasks help most"
         )
     if log.validation and not log.tried:

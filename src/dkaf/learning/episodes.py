@@ -231,15 +231,14 @@ def log_probabilities(
 def expected_gaps(
     policy: KernelPolicy, points: Points, batch: Batch, chosen: Int[Tensor, "s e k"], initial: int, temperature: float
 ) -> tuple[Float[Tensor, "s e t"], Float[Tensor, "s e t"]]:
-    """The gap after every query, averaged over all that the softmax might have drawn; and `log_probabilities`."""
+    """`log_probabilities`, and the gap after every query, averaged over all that the softmax might have drawn."""
     scores = _episode_scores(policy, points, batch, chosen, initial)
-    y, mask = batch.y, batch.pool.mask
-    found = y.gather(1, chosen.flatten(1)).unflatten(1, chosen.shape[1:]).cummax(dim=2).values
+    y, mask, found = batch.y, batch.pool.mask, _best_found(batch.y, chosen)
     nothing = found.new_full((*found.shape[:2], 1), -math.inf)
     before = torch.cat((nothing, found), dim=2)[..., initial:-1].unsqueeze(-1)
     gap = _best_of(y, mask)[:, None, None, None] - torch.maximum(before, y[:, None, None])
-    log_p, expected = _Softmax.apply(scores, mask, chosen, temperature, gap)  # type: ignore[no-untyped-call]
-    return expected, log_p
+    both: tuple[Tensor, Tensor] = _Softmax.apply(scores, mask, chosen, temperature, gap)  # type: ignore[no-untyped-call]
+    return both
 
 
 def _episode_scores(
@@ -326,9 +325,13 @@ def gaps(
     y: Float[Tensor, "s n"], mask: Bool[Tensor, "s n"], chosen: Int[Tensor, "s e k"], initial: int
 ) -> Float[Tensor, "s e t"]:
     """Eq. (r): the pool's best minus the best found, after each query."""
-    found = y.gather(1, chosen.flatten(1)).unflatten(1, chosen.shape[1:]).cummax(dim=2).values
-    gap: Tensor = _best_of(y, mask)[:, None, None] - found[..., initial:]
+    gap: Tensor = _best_of(y, mask)[:, None, None] - _best_found(y, chosen)[..., initial:]
     return gap
+
+
+def _best_found(y: Float[Tensor, "s n"], chosen: Int[Tensor, "s e k"]) -> Float[Tensor, "s e k"]:
+    found: Tensor = y.gather(1, chosen.flatten(1)).unflatten(1, chosen.shape[1:]).cummax(dim=2).values
+    return found
 
 
 def _best_of(y: Float[Tensor, "s n"], mask: Bool[Tensor, "s n"]) -> Float[Tensor, " s"]:

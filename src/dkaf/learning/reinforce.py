@@ -28,7 +28,7 @@ NU_CANDIDATES = (0.3, 1.0, 3.0, 10.0, 30.0)
 ENOUGH = 10
 """Tasks whose standard error is worth something."""
 CLEARLY = 2.0
-"""Standard errors."""
+"""By how many standard errors a gap is worse that is not to be kept."""
 USUAL, SHARES = 0.75, (0.5, 0.75, 1.0)
 """Of the way that end-to-end training went: what is kept if nothing speaks for another of these shares."""
 
@@ -80,9 +80,11 @@ def _searched_loss(
     queries, episodes, initial = settings.queries, settings.episodes, settings.initial
     if settings.all_candidates and isinstance(policy, KernelPolicy):
         chosen = search(policy, points, batch, start, queries, draw, episodes=episodes, temperature=temperature)
-        expected, log_p = expected_gaps(policy, points, batch, chosen, initial, temperature)
+        log_p, expected = expected_gaps(policy, points, batch, chosen, initial, temperature)
         gap = gaps(batch.y, batch.pool.mask, chosen, initial)
-        later = discounted_future(gap, settings.gamma) - gap  # of a query's own gap nothing is left to chance
+        # A departure from Eq. (Ltilde): the expectation of r_t grad log p_t is taken exactly, as the gradient of the
+        # gap that the softmax expects; draws stand for later gaps only.
+        later = discounted_future(gap, settings.gamma) - gap
         return (expected + advantage(later, settings.baseline) * log_p).sum(dim=-1).mean()
     draws = settings.softmax_draws
     chosen, log_p = sample(
@@ -182,7 +184,8 @@ def scales_by_policy_gradient(
 @torch.no_grad()
 def _go_back(policy: Policy, before: dict[str, Tensor], share: float) -> None:
     """A share of the way to what the weights were, the statistics of a user's encoder included."""
-    for name, weight in policy.state_dict().items():
+    distinct = {weight.data_ptr(): (name, weight) for name, weight in policy.state_dict().items()}  # some may be tied
+    for name, weight in distinct.values():
         if weight.is_floating_point():
             weight.lerp_(before[name], share)
 
@@ -207,23 +210,21 @@ class Before:
     def settle(self) -> Settled:
         """Keep three quarters of the way, or what is better by more than its error; none where that is clearly worse.
 
-        Tasks this few know little of a twentieth of the gap, and by likelihood they chose when to stop, nu and the
-        scales, so that they are kinder to what came of that than others will be: docs/research/lower-gap.md. With very
-        few there is no error worth the name, and nothing is kept that is worse at all.
+        Tasks this few cannot tell gaps apart that differ by a twentieth. By likelihood they also chose when to stop, nu
+        and the scales, so that they are kinder to what came of that than others will be: docs/research/lower-gap.md.
+        With very few of them there is no error worth the name: the best is kept, and nothing that is worse at all.
         """
         there = copy.deepcopy(self.policy.state_dict())
-        gaps = {share: self._gaps_after(share, there) for share in SHARES}
-        kept, limit = USUAL, 0.0
-        if len(self._gaps) >= ENOUGH:
-            better = {share: _in_errors(gaps[USUAL] - gap) for share, gap in gaps.items()}
-            kept = min((share for share in SHARES if better[share] > 1), key=lambda s: gaps[s].mean(), default=USUAL)
-            limit = CLEARLY
-        gap = gaps[kept]
-        if _in_errors(gap - self._gaps) > limit or torch.equal(gap, self._gaps):
+        after = {share: self._gaps_after(share, there) for share in SHARES}
+        better_by, worse_by = (1.0, CLEARLY) if len(self._gaps) >= ENOUGH else (0.0, 0.0)
+        better = [share for share, gap in after.items() if _in_errors(after[USUAL] - gap) > better_by]
+        kept = min(better, key=lambda share: after[share].mean().item(), default=USUAL)
+        gap = after[kept].mean().item()
+        if _in_errors(after[kept] - self._gaps) > worse_by or torch.equal(after[kept], self._gaps):
             self.policy.load_state_dict(self._weights)
-            return Settled(0.0, gap.mean().item())
+            return Settled(0.0, gap)
         self._go(kept, there)
-        return Settled(kept, gap.mean().item())
+        return Settled(kept, gap)
 
     def _gaps_after(self, share: float, there: dict[str, Tensor]) -> Float[Tensor, " tasks"]:
         self._go(share, there)
@@ -235,6 +236,8 @@ class Before:
 
 
 def _in_errors(difference: Float[Tensor, " tasks"]) -> float:
-    """The mean in units of its standard error; 0 is 0 where there is no error."""
-    mean, error = difference.mean().item(), difference.std().item() / len(difference) ** 0.5
-    return mean / error if error > 0 else math.copysign(math.inf, mean) if mean else 0.0
+    """The mean in units of its standard error: infinite where there is a difference and no error."""
+    mean, error = difference.mean().item(), difference.std().item() / math.sqrt(len(difference))
+    if error == 0:
+        return 0.0 if mean == 0 else math.copysign(math.inf, mean)
+    return mean / error
