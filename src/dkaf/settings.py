@@ -103,7 +103,7 @@ class Settings:
     )
     all_candidates: bool = _setting(
         False,
-        "whether a query's own gap is averaged over all it might have drawn, and G_t only of later ones (kernel methods)",
+        "whether a query's own gap is averaged over all it might have drawn, and G_t of later ones (kernel methods)",
     )
     softmax_draws: int | None = _setting(
         None, "candidates that stand for all in the gradient of a network's softmax (RL, MetaBO); none: all", above=0
