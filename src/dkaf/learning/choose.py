@@ -121,12 +121,6 @@ def warn_of_fallback(policy: Policy, validation: TaskSet, seed: int) -> None:
             f"{log.validation[-1][1]:.4g}): the policy searches as it did before, by likelihood alone (as DKL "
             "does). More past tasks help most"
         )
-    elif log.updates and log.validation and dict(log.validation)[log.best_update] > log.validation[0][1]:
-        _warn(
-            f"end-to-end training raised the validation gap from {log.validation[0][1]:.4g} to "
-            f"{dict(log.validation)[log.best_update]:.4g}, by less than two standard errors: what it learned is kept. "
-            "More past tasks help most"
-        )
     if log.validation and not log.tried:
         by_chance = _by_chance(policy, validation, seed)
         if dict(log.validation)[log.best_update] >= by_chance:

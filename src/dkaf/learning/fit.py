@@ -46,8 +46,9 @@ def fit(
     was not trained on; without them every update is done, and the scales stay as they are.
     `method` is dkaf, dkl, gp, rl, metabo or random, `acquisition` mi, ei or ucb (for the first three), or auto: all of
     them are trained and the one with the smallest gap on the validation tasks is returned (ucb if there are none). With
-    method dkaf, auto returns a Gaussian process on the features or a random search where that is better on those tasks,
-    and says so by a `FallbackWarning`. Overrides, and settings of your own, hold for all that is compared.
+    method dkaf, end-to-end training is taken back where it does not lower that gap (the policy is then DKL's), and auto
+    returns a Gaussian process on the features or a random search where that is better: a `FallbackWarning` says so.
+    Overrides, and settings of your own, hold for all that is compared.
     `recipe` is default, paper or settings of your own, any field of which a keyword overrides. `encoder` is a module
     of yours, rows x D to rows x d; it is copied, not changed. `pretrained` is a policy with the same kernel, such as
     DKL's for dkaf or GP's for metabo: training by likelihood is not done again, and what follows is the same as if it
@@ -295,10 +296,10 @@ class _Log:
         best = min(curve, key=lambda point: point[1])[0] if curve else updates
         if self.settled is not None:
             stopped += f", then {settings.scale_updates} of the kernel's scales on the validation tasks"
-            if 0 < self.settled.kept < 1:
-                stopped += f", and kept {self.settled.kept:.0%} of the way"
+            if self.settled.share not in (0, 1):
+                stopped += f", and ended at {self.settled.share:.0%} of the way"
             updates += settings.scale_updates
-            best = updates if self.settled.kept else 0
+            best = updates if self.settled.share else 0
         return Training(
             pretrain_updates=self.pretrain_updates,
             updates=updates,

@@ -1,7 +1,6 @@
 """The policy gradient: episodes are sampled, and what made their gaps small is made more likely."""
 
 import copy
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -25,12 +24,8 @@ from dkaf.policies import KernelPolicy, Policy
 from dkaf.seeding import stream
 
 NU_CANDIDATES = (0.3, 1.0, 3.0, 10.0, 30.0)
-ENOUGH = 10
-"""Tasks whose standard error is worth something."""
-CLEARLY = 2.0
-"""By how many standard errors a gap is worse that is not to be kept."""
-USUAL, SHARES = 0.75, (0.5, 0.75, 1.0)
-"""Of the way that end-to-end training went: what is kept if nothing speaks for another of these shares."""
+SHARES = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
+"""Of the way from the weights before end-to-end training to those after it: where a policy may end."""
 
 
 def discounted_future(gap: Float[Tensor, "s e t"], gamma: float) -> Float[Tensor, "s e t"]:
@@ -96,17 +91,12 @@ def _searched_loss(
 
 def validation_gap(policy: Policy, tasks: PaddedTasks, seed: int) -> float:
     """Mean gap of greedy searches, in units of y; the same starts every time."""
-    return validation_gaps(policy, tasks, seed).mean().item()
-
-
-def validation_gaps(policy: Policy, tasks: PaddedTasks, seed: int) -> Float[Tensor, " tasks"]:
-    """The same, of each task."""
     settings = policy.settings
     draw, starts = stream(seed, "validation"), settings.validation_starts
     start = random_candidates(tasks.mask.repeat_interleave(starts, dim=0), settings.initial, draw)
     chosen = search_all(policy, tasks, start.unflatten(0, (-1, starts)), settings.queries, draw)
-    gap: Tensor = gaps(tasks.y, tasks.mask, chosen, settings.initial).mean(dim=(1, 2)) * policy.response_scale
-    return gap
+    gap: Tensor = gaps(tasks.y, tasks.mask, chosen, settings.initial).mean() * policy.response_scale
+    return gap.item()
 
 
 def choose_nu(policy: KernelPolicy, tasks: PaddedTasks, seed: int) -> None:
@@ -178,25 +168,30 @@ def scales_by_policy_gradient(
 
     before = copy.deepcopy(policy.state_dict())
     learn_scales(policy, unseen, loss, stream(seed, "scales by policy gradient"), report, warp=False)
-    _go_back(policy, before, 0.5)
+    _go(policy, before, policy.state_dict(), 0.5)
 
 
 @torch.no_grad()
-def _go_back(policy: Policy, before: dict[str, Tensor], share: float) -> None:
-    """A share of the way to what the weights were, the statistics of a user's encoder included."""
-    distinct = {weight.data_ptr(): (name, weight) for name, weight in policy.state_dict().items()}  # some may be tied
-    for name, weight in distinct.values():
-        if weight.is_floating_point():
-            weight.lerp_(before[name], share)
+def _go(policy: Policy, before: dict[str, Tensor], after: dict[str, Tensor], share: float) -> None:
+    """A share of the way from some weights to others.
+
+    The statistics of a user's encoder go it too, but not beyond its end: half as much again may be no variance.
+    """
+    weights = dict(after)
+    parameters = {name for name, _ in policy.named_parameters(remove_duplicate=False)}
+    for name, end in after.items():
+        if end.is_floating_point():
+            weights[name] = torch.lerp(before[name], end, share if name in parameters else min(share, 1.0))
+    policy.load_state_dict(weights)
 
 
 class Settled(NamedTuple):
     """What became of a training."""
 
-    kept: float
-    """Which share of the way was kept: one of `SHARES`, or 0."""
+    share: float
+    """Of the way, where the policy ends: one of `SHARES`, or 0."""
     gap: float
-    """On the validation tasks, of what was kept, or of what would have been."""
+    """On the validation tasks: the smallest of any of `SHARES`."""
 
 
 class Before:
@@ -205,39 +200,18 @@ class Before:
     def __init__(self, policy: Policy, tasks: PaddedTasks, seed: int) -> None:
         self.policy, self.tasks, self.seed = policy, tasks, seed
         self._weights = copy.deepcopy(policy.state_dict())
-        self._gaps = validation_gaps(policy, tasks, seed)
+        self._gap = validation_gap(policy, tasks, seed)
 
     def settle(self) -> Settled:
-        """Keep three quarters of the way, or what is better by more than its error; none where that is clearly worse.
+        """End where the validation tasks are searched best along the way, and where it began unless that is better."""
+        after = copy.deepcopy(self.policy.state_dict())
+        gap, share = min((self._gap_at(share, after), share) for share in SHARES)
+        if gap < self._gap:
+            _go(self.policy, self._weights, after, share)
+            return Settled(share, gap)
+        self.policy.load_state_dict(self._weights)
+        return Settled(0.0, gap)
 
-        Tasks this few cannot tell gaps apart that differ by a twentieth. By likelihood they also chose when to stop, nu
-        and the scales, so that they are kinder to what came of that than others will be: docs/research/lower-gap.md.
-        With very few of them there is no error worth the name: the best is kept, and nothing that is worse at all.
-        """
-        there = copy.deepcopy(self.policy.state_dict())
-        after = {share: self._gaps_after(share, there) for share in SHARES}
-        better_by, worse_by = (1.0, CLEARLY) if len(self._gaps) >= ENOUGH else (0.0, 0.0)
-        better = [share for share, gap in after.items() if _in_errors(after[USUAL] - gap) > better_by]
-        kept = min(better, key=lambda share: after[share].mean().item(), default=USUAL)
-        gap = after[kept].mean().item()
-        if _in_errors(after[kept] - self._gaps) > worse_by or torch.equal(after[kept], self._gaps):
-            self.policy.load_state_dict(self._weights)
-            return Settled(0.0, gap)
-        self._go(kept, there)
-        return Settled(kept, gap)
-
-    def _gaps_after(self, share: float, there: dict[str, Tensor]) -> Float[Tensor, " tasks"]:
-        self._go(share, there)
-        return validation_gaps(self.policy, self.tasks, self.seed)
-
-    def _go(self, share: float, there: dict[str, Tensor]) -> None:
-        self.policy.load_state_dict(there)
-        _go_back(self.policy, self._weights, 1 - share)
-
-
-def _in_errors(difference: Float[Tensor, " tasks"]) -> float:
-    """The mean in units of its standard error: infinite where there is a difference and no error."""
-    mean, error = difference.mean().item(), difference.std().item() / math.sqrt(len(difference))
-    if error == 0:
-        return 0.0 if mean == 0 else math.copysign(math.inf, mean)
-    return mean / error
+    def _gap_at(self, share: float, after: dict[str, Tensor]) -> float:
+        _go(self.policy, self._weights, after, share)
+        return validation_gap(self.policy, self.tasks, self.seed)
