@@ -243,8 +243,8 @@ RECIPES: dict[str, Settings] = {
         clip=1.0,
         anneal=True,
         scale_updates=400,
-        validate_every=30,
-        validation_starts=8,
+        validate_every=50,
+        validation_starts=40,
         patience=None,
     ),
 }

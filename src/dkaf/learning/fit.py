@@ -296,8 +296,8 @@ class _Log:
         best = min(curve, key=lambda point: point[1])[0] if curve else updates
         if self.settled is not None:
             stopped += f", then {settings.scale_updates} of the kernel's scales on the validation tasks"
-            if self.settled.share not in (0, 1):
-                stopped += f", and ended at {self.settled.share:.0%} of the way"
+            if 0 < self.settled.share < 1:
+                stopped += f", and kept {self.settled.share:.0%} of the way"
             updates += settings.scale_updates
             best = updates if self.settled.share else 0
         return Training(
