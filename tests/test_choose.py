@@ -79,10 +79,38 @@ def test_where_nothing_helps_chance_is_returned_and_said() -> None:
 
 def test_a_policy_that_stayed_as_it_was_says_so() -> None:
     tasks = conformance.small_tasks(sizes=(20, 20, 20))
-    with pytest.warns(FallbackWarning, match="did not lower the validation gap .* as it did before"):
+    with pytest.warns(FallbackWarning, match="did not lower the validation gap .* returned as it was before"):
         policy = dkaf.fit(tasks, tasks, "dkaf", "ucb", **SMALL | {"learning_rate": 1e-12, "scale_updates": 0})
     assert policy.training_log.best_update == 0
-    assert "no lower than before end-to-end training" in policy.training_log.in_words()
+    assert "not lowered by end-to-end training, which was taken back" in policy.training_log.in_words()
+
+
+def test_dkl_is_what_auto_returns_where_end_to_end_training_is_worse_and_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def spoil(policy: Any, *_: Any, **__: Any) -> None:
+        with torch.no_grad():
+            policy.prior.log_noise += 20
+
+    monkeypatch.setattr(fit_module, "scales_by_policy_gradient", spoil)
+    train, validation = smooth_tasks(10).split(5, 5)
+    few = {"queries": 5, "pretrain_updates": 150, "updates": 1, "learning_rate": 1e-9, "validation_starts": 8}
+    with pytest.warns(FallbackWarning, match=r"did not lower .* \(after it: ([\d.]+)\).* DKL's") as warned:
+        policy = dkaf.fit(train, validation, **few)
+    log = policy.training_log
+    assert (policy.method, log.best_update) == ("dkaf", 0)
+    assert f"(after it: {log.validation[-1][1]:.4g})" in str(warned[0].message)
+    assert log.validation[-1][1] > log.validation[0][1]
+    dkl = dkaf.fit(train, validation, "dkl", policy.acquisition, **few)
+    for name, weight in dkl.state_dict().items():
+        torch.testing.assert_close(policy.state_dict()[name], weight, rtol=0, atol=0)
+
+
+def test_what_needs_no_past_tasks_is_returned_where_it_is_as_good() -> None:
+    flat = dkaf.TaskSet.from_arrays(np.eye(20), [np.arange(20)] * 2, [np.zeros(20)] * 2)
+    with pytest.warns(FallbackWarning, match=r"\(0, the best of them 0\): that is returned"):
+        policy = dkaf.fit(flat, flat, **SMALL)
+    assert policy.method == "gp"
 
 
 def test_who_asks_for_one_acquisition_gets_it_and_hears_when_chance_is_as_good() -> None:

@@ -358,6 +358,38 @@ def test_weights_that_are_tied_go_their_way_once(tasks: Tasks) -> None:
         torch.testing.assert_close(weight.detach(), before[name] + 3)
 
 
+class _Guarded(nn.Module):
+    """An encoder with what a state dict may hold beside weights: a mask, a version, and words of its own."""
+
+    _version = 2
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+        self.register_buffer("mask", torch.tensor([0.0, -torch.inf]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        z: torch.Tensor = self.layer(x) + self.mask.exp()
+        return z
+
+    def get_extra_state(self) -> dict[str, str]:
+        return {"of": "a user"}
+
+    def set_extra_state(self, state: dict[str, str]) -> None:
+        assert state == {"of": "a user"}
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, local_metadata: Any, *rest: Any) -> None:
+        assert local_metadata.get("version") == 2
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
+
+
+def test_what_an_encoder_keeps_beside_its_weights_stays_as_it_is(tasks: Tasks) -> None:
+    policy = dkaf.fit(*tasks, "dkaf", "ucb", encoder=_Guarded(), **FEW | {"learning_rate": 0.03})
+    mask = policy.state_dict()["prior.encoder.mask"]
+    assert mask.tolist() == [0.0, -torch.inf]
+    assert torch.isfinite(policy.represent(torch.zeros(1, 2))).all()
+
+
 def test_a_policy_that_nothing_moved_has_not_become_better(tasks: Tasks) -> None:
     policy = pretrained(tasks)
     assert Before(policy, PaddedTasks.of(policy, tasks[1]), 0).settle().share == 0
@@ -468,6 +500,7 @@ def test_steps_that_lead_nowhere_are_taken_back_with_a_warning(tasks: Tasks, mon
     with pytest.warns(FallbackWarning, match="end-to-end training did not lower the validation gap"):
         policy = dkaf.fit(*tasks, acquisition="ucb", **FEW | {"learning_rate": 1e-9, "validation_starts": 4})
     assert policy.training_log.best_update == 0
+    assert "of the way" not in policy.training_log.in_words()
     assert changed(weights(dkaf.fit(*tasks, "dkl", "ucb", **FEW | {"validation_starts": 4})), policy) == set()
 
 

@@ -30,8 +30,9 @@ def choose(
 ) -> Policy:
     """Train the method with every acquisition, from one kernel; the smallest gap on the validation tasks wins.
 
-    With method dkaf, what needs no past searches competes too: a Gaussian process on the features, and chance. What
-    diverges is left out. Interrupted, the best of those that are finished is what `Interrupted` carries.
+    With method dkaf, what needs no past searches competes too, and wins where it is as good: a Gaussian process on the
+    features, and chance. What diverges is left out. Interrupted, the best of those that are finished is what
+    `Interrupted` carries.
     """
     contenders: dict[str, tuple[float, Policy]] = {}
     seconds: Counter[str] = Counter()
@@ -46,7 +47,7 @@ def choose(
             seconds.subtract({"likelihood": start.training_log.seconds.get("likelihood", 0.0)})
 
     def winner() -> Policy:
-        _, policy = min(contenders.values(), key=lambda contender: contender[0])  # of equals the first
+        _, policy = min(contenders.values(), key=lambda contender: (contender[0], contender[1].method == method))
         tried = tuple((name, gap) for name, (gap, _) in contenders.items())
         policy.training_log = replace(policy.training_log, tried=tried, seconds=dict(seconds))
         return policy
@@ -117,9 +118,9 @@ def warn_of_fallback(policy: Policy, validation: TaskSet, seed: int) -> None:
         return
     if log.updates and log.validation and log.best_update == 0:
         _warn(
-            f"end-to-end training did not lower the validation gap of {log.validation[0][1]:.4g} (it ended at "
-            f"{log.validation[-1][1]:.4g}): the policy searches as it did before, by likelihood alone (as DKL "
-            "does). More past tasks help most"
+            f"end-to-end training did not lower the validation gap of {log.validation[0][1]:.4g} (after it: "
+            f"{log.validation[-1][1]:.4g}): the policy is returned as it was before, which is DKL's unless pretrained= "
+            "was more. More past tasks help most"
         )
     if log.validation and not log.tried:
         by_chance = _by_chance(policy, validation, seed)

@@ -152,8 +152,9 @@ def _fit(
                 if scaled is not None and before is not None:
                     try:
                         scales_by_policy_gradient(scaled, before.tasks, seed, log.scales_by_policy_gradient)
-                        log.settle(before.settle())
+                        log.settled = before.settle()
                     except KeyboardInterrupt:  # it may be anywhere
+                        log.settled = None
                         best.restore()
                         raise
             log.next_stage("policy gradient")
@@ -270,10 +271,6 @@ class _Log:
     def scales_by_policy_gradient(self, update: int) -> None:
         self._tell("scales by policy gradient", update, self.settings.scale_updates)
 
-    def settle(self, settled: Settled) -> None:
-        self.settled = settled
-        self.curve.append((self.updates + self.settings.scale_updates, settled.gap))
-
     def _tell(self, stage: str, update: int, updates: int) -> None:
         if self.progress is not None:
             self.progress(Progress(stage, update, updates, self.curve[-1][1] if self.curve else None))
@@ -295,6 +292,7 @@ class _Log:
         curve, updates = self.curve, self.updates
         best = min(curve, key=lambda point: point[1])[0] if curve else updates
         if self.settled is not None:
+            curve = [*curve, (updates + settings.scale_updates, self.settled.gap)]
             stopped += f", then {settings.scale_updates} of the kernel's scales on the validation tasks"
             if 0 < self.settled.share < 1:
                 stopped += f", and kept {self.settled.share:.0%} of the way"

@@ -176,12 +176,13 @@ def scales_by_policy_gradient(
     _go(policy, before, policy.state_dict(), 0.5)
 
 
-@torch.no_grad()
-def _go(policy: Policy, before: dict[str, Tensor], after: dict[str, Tensor], share: float) -> None:
+def _go(policy: Policy, before: dict[str, Any], after: dict[str, Any], share: float) -> None:
     """A share of the way from some weights to others, the statistics of a user's encoder included."""
-    weights = {}
+    weights = copy.copy(after)  # with the versions that modules put beside them
     for name, end in after.items():
-        weights[name] = torch.lerp(before[name], end, share) if end.is_floating_point() else end
+        if isinstance(end, Tensor) and end.is_floating_point() and not end.is_sparse:
+            moved = end != before[name]  # infinite masks do not, and have no middle
+            weights[name] = torch.where(moved, torch.lerp(before[name], end, share), end)
     policy.load_state_dict(weights)
 
 
@@ -224,7 +225,7 @@ class Before:
         _go(self.policy, self._weights, after, share)
         return Settled(share, gaps[share].mean().item())
 
-    def _gaps_at(self, share: float, after: dict[str, Tensor]) -> Float[Tensor, " tasks"]:
+    def _gaps_at(self, share: float, after: dict[str, Any]) -> Float[Tensor, " tasks"]:
         _go(self.policy, self._weights, after, share)
         return validation_gaps(self.policy, self.tasks, self.seed)
 

@@ -62,7 +62,10 @@ class Training:
     0 is the policy before the first.
     """
     validation: tuple[tuple[int, float], ...] = ()
-    """(update, cumulative gap on the validation tasks in units of y) at each validation of the policy gradient."""
+    """(update, cumulative gap on the validation tasks in units of y) at each validation of the policy gradient.
+
+    The last is of what was kept, where the kernel's scales were learned; of the best there was, if nothing was kept.
+    """
     tried: tuple[tuple[str, float], ...] = ()
     """Validation gaps of all that acquisition="auto" chose from, in units of y."""
     stopped: str = ""
@@ -87,13 +90,13 @@ class Training:
         """
         words = self.stopped
         if self.validation:
-            before = f"{self.validation[0][1]:.4g}"
+            before, training = f"{self.validation[0][1]:.4g}", "end-to-end training"
             if self.best_update:
                 gap = dict(self.validation)[self.best_update]
-                words += f": validation gap {gap:.4g} at update {self.best_update}, was {before} before"
+                words += f": validation gap {gap:.4g} at update {self.best_update}, was {before} before {training}"
             else:
-                words += f": validation gap {before}, no lower than before"
-            words += " end-to-end training"
+                words += f": validation gap {before}, not lowered by {training}, which was taken back"
         if self.tried:
-            words += "; validation gaps " + ", ".join(f"{name} {gap:.4g}" for name, gap in self.tried)
+            gaps = ", ".join(f"{name} {gap:.4g}" for name, gap in self.tried)
+            words += f"; returned for the smallest of the validation gaps {gaps}"
         return words
