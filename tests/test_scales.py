@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import dkaf
-from dkaf.errors import FallbackWarning
+from dkaf.errors import DivergedError, FallbackWarning
 from dkaf.learning import reinforce as reinforce_module
 from dkaf.learning.episodes import PaddedTasks
 from dkaf.learning.pretrain import _validation_loss, scales_by_likelihood
@@ -343,6 +343,23 @@ def test_of_two_shares_that_are_clearly_better_the_best_is_kept(tasks: Tasks, mo
     with torch.no_grad():
         policy.prior.log_noise += 2
     assert before.settle() == Settled(1.0, 3.0)
+
+
+def test_where_a_share_of_the_way_diverges_another_is_kept(tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = pretrained(tasks)
+    was = policy.prior.log_noise.item()
+
+    def gaps(policy: KernelPolicy, tasks: PaddedTasks, seed: int) -> torch.Tensor:
+        place = round(policy.prior.log_noise.item() - was, 3)
+        if place in (0.5, 1.5):
+            raise DivergedError("representations are finite")
+        return torch.full((8,), 9 - place)
+
+    monkeypatch.setattr(reinforce_module, "validation_gaps", gaps)
+    before = Before(policy, PaddedTasks.of(policy, tasks[1]), 0)
+    with torch.no_grad():
+        policy.prior.log_noise += 2
+    assert before.settle() == Settled(1.0, 7.0)
 
 
 def test_weights_that_are_tied_go_their_way_once(tasks: Tasks) -> None:

@@ -118,9 +118,9 @@ def warn_of_fallback(policy: Policy, validation: TaskSet, seed: int) -> None:
         return
     if log.updates and log.validation and log.best_update == 0:
         _warn(
-            f"end-to-end training did not lower the validation gap of {log.validation[0][1]:.4g} (after it: "
-            f"{log.validation[-1][1]:.4g}): the policy is returned as it was before, which is DKL's unless pretrained= "
-            "was more. More past tasks help most"
+            f"end-to-end training did not lower the validation gap of {log.validation[0][1]:.4g} (it came to "
+            f"{log.validation[-1][1]:.4g}): the policy is returned as it was before, with the weights of DKL or of "
+            "pretrained=. More past tasks help most"
         )
     if log.validation and not log.tried:
         by_chance = _by_chance(policy, validation, seed)

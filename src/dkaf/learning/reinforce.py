@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from dkaf.errors import DivergedError
 from dkaf.learning.descent import BestWeights, anneal, descend, optimiser_of
 from dkaf.learning.episodes import (
     Batch,
@@ -180,9 +181,9 @@ def _go(policy: Policy, before: dict[str, Any], after: dict[str, Any], share: fl
     """A share of the way from some weights to others, the statistics of a user's encoder included."""
     weights = copy.copy(after)  # with the versions that modules put beside them
     for name, end in after.items():
-        if isinstance(end, Tensor) and end.is_floating_point() and not end.is_sparse:
-            moved = end != before[name]  # infinite masks do not, and have no middle
-            weights[name] = torch.where(moved, torch.lerp(before[name], end, share), end)
+        if isinstance(end, Tensor) and end.is_floating_point() and end.layout is torch.strided:
+            between = torch.lerp(before[name], end, share)
+            weights[name] = torch.where(between.isfinite(), between, end)  # infinite masks have no middle
     policy.load_state_dict(weights)
 
 
@@ -227,7 +228,10 @@ class Before:
 
     def _gaps_at(self, share: float, after: dict[str, Any]) -> Float[Tensor, " tasks"]:
         _go(self.policy, self._weights, after, share)
-        return validation_gaps(self.policy, self.tasks, self.seed)
+        try:
+            return validation_gaps(self.policy, self.tasks, self.seed)
+        except DivergedError:  # here, and perhaps nowhere else along the way
+            return torch.full_like(self._gaps, torch.inf)
 
 
 def _by_an_error(gaps: Float[Tensor, " tasks"], others: Float[Tensor, " tasks"]) -> bool:

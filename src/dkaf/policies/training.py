@@ -87,6 +87,8 @@ class Training:
 
         >>> Training(updates=300, best_update=210, validation=((0, 8.1), (210, 6.6)), stopped="did all 300").in_words()
         'did all 300: validation gap 6.6 at update 210, was 8.1 before end-to-end training'
+        >>> Training(validation=((0, 8.1),), stopped="interrupted").in_words()
+        'interrupted: validation gap 8.1 before end-to-end training'
         """
         words = self.stopped
         if self.validation:
@@ -94,6 +96,8 @@ class Training:
             if self.best_update:
                 gap = dict(self.validation)[self.best_update]
                 words += f": validation gap {gap:.4g} at update {self.best_update}, was {before} before {training}"
+            elif len(self.validation) == 1:
+                words += f": validation gap {before} before {training}"
             else:
                 words += f": validation gap {before}, not lowered by {training}, which was taken back"
         if self.tried:
